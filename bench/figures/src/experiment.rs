@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::env::{beacon_share, fat_tree};
 use crate::reference::Reference;
+pub use crate::role::{ContradictedPoints, Role};
 use crate::values::Values;
-use crate::verdict::{Better, Contradiction, NEAR, Outcome};
+use crate::verdict::Outcome;
 pub use crate::verdict::{Verdict, is_near};
 use crate::{
     Background, KeyValue, Large, Multicast, Rack, ReplicaRemoval, Setup, Table, Takeover, Tpcc,
@@ -78,42 +79,6 @@ impl Curve {
         task: fn(f64) -> Option<Task>,
     ) -> Self {
         Self { name, column, role: Role::Predicted, remark, task }
-    }
-}
-
-/// Whether the comparison of a curve with the paper tests the model.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Role {
-    /// Predicted by the model: the comparison is a test.
-    Predicted,
-    /// Predicted, and a curve of our system: points beyond the tolerance on the better side are
-    /// [`Outcome::Better`].
-    Ours(Better),
-    /// Predicted, but the paper's points contradict its own text or another figure: a difference
-    /// is [`Outcome::PaperContradictsItself`].
-    Contradicted(Contradiction),
-    /// Used for calibration: agrees by construction where it was fitted.
-    Calibration,
-    /// Measured on this machine, which differs from the paper's.
-    Machine,
-    /// Simulated with costs measured on this machine.
-    MachineCosts,
-}
-
-impl Role {
-    /// Returns what the lowest and the highest ratio of our values to the paper's show; `None` if
-    /// the comparison is no test of the model.
-    fn outcome(&self, ratios: (f64, f64)) -> Option<Outcome> {
-        let better = match self {
-            Self::Calibration | Self::Machine | Self::MachineCosts => return None,
-            Self::Ours(better) => Some(*better),
-            Self::Predicted | Self::Contradicted(_) => None,
-        };
-        let outcome = Outcome::of(ratios, &NEAR, better);
-        Some(match self {
-            Self::Contradicted(contradiction) => outcome.or_contradiction(contradiction),
-            _ => outcome,
-        })
     }
 }
 
@@ -403,12 +368,14 @@ impl crate::Experiment {
             let ratio = |(x, values): &(f64, Values)| {
                 Some((*x, value_at(measured.metric, *x, values)? / self.reference.at(column, *x)?))
             };
-            let mut ratios: Vec<(f64, f64)> = points.iter().filter_map(ratio).collect();
+            let is_compared = |(x, _): &(f64, f64)| curve.role.calibrated_at() != Some(*x);
+            let ratios = points.iter().filter_map(ratio).filter(is_compared);
+            let mut ratios: Vec<(f64, f64)> = ratios.collect();
             ratios.sort_by(|one, other| one.1.total_cmp(&other.1));
             let (least, most) = (*ratios.first()?, *ratios.last()?);
             let median = ratios[ratios.len() / 2].1;
             let (name, role, remark) = (curve.name, curve.role, curve.remark);
-            let outcome = role.outcome((least.1, most.1));
+            let outcome = role.outcome(&ratios);
             Some(Comparison { name, role, remark, median, least, most, outcome })
         };
         self.curves.iter().filter_map(compare).collect()

@@ -35,6 +35,7 @@ mod experiments;
 mod output;
 mod quick;
 mod reference;
+mod role;
 mod runner;
 mod shard;
 mod source;
@@ -44,11 +45,12 @@ mod verdict;
 pub use calibration::Calibration;
 pub use env::{
     Access, Background, Class, Condition, Form, InFlight, KeyValue, Large, Multicast, PrimaryFault,
-    Rack, RackTraffic, ReplicaRemoval, Scheduler, Scheme, Setup, System, Table, Takeover, Tpcc,
-    Traffic,
+    Rack, RackTraffic, ReplicaRemoval, Scheduler, Scheme, Setup, System, Table, Takeover, Threads,
+    Tpcc, Traffic,
 };
 pub use experiment::{
-    Agreed, Axis, Claim, Comparison, Curve, Experiment, Measured, Role, Task, Variant, value_at,
+    Agreed, Axis, Claim, Comparison, ContradictedPoints, Curve, Experiment, Measured, Role, Task,
+    Variant, value_at,
 };
 pub use experiments::all;
 pub use output::{ClaimResult, Counts, Figure, claim_results, summary, write};

@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 use onepipe_base::{Incarnation, Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_endpoint::{Config, Endpoint, Event, Links, Message};
 use onepipe_transport_driver::DrivenMachine;
+use onepipe_wire::{Opcode, parse_header};
 
 use crate::{Better, Harness, Progress, Report};
 
@@ -46,7 +47,103 @@ pub fn endpoint(options: &EndpointOptions, progress: impl FnMut(Progress<'_>)) -
         || through_endpoints(options),
         || Ok(through_copies(options.messages)),
     )?;
+    let messages = options.messages.min(ACKED_MESSAGES_MAX);
+    harness.measure(
+        "receiving an acknowledgement; yardstick: a 64-byte message, with acknowledging it",
+        "ns",
+        Better::Lower,
+        || Ok(receive_costs(messages)?.ack_ns),
+        || Ok(receive_costs(messages)?.message_ns),
+    )?;
     Ok(harness.finish())
+}
+
+/// Most messages that are measured with an acknowledgement for each.
+const ACKED_MESSAGES_MAX: u64 = 500_000;
+/// Number of messages between two readings of the clock.
+const BATCH: usize = 64;
+/// Number of batches before the measurement: the connection opens, and its window grows.
+const WARM_UP_BATCHES: usize = 100;
+
+/// CPU times of reception, in ns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct ReceiveCosts {
+    /// Of a message: its frame, its delivery and its acknowledgement.
+    message_ns: f64,
+    /// Of a frame with the acknowledgement of one message.
+    ack_ns: f64,
+}
+
+/// Measures reliable 64-byte messages, each in a frame of its own, which the receiver acknowledges
+/// in a frame of its own, as messages to many receivers are.
+fn receive_costs(messages: u64) -> Result<ReceiveCosts> {
+    const FRAME_LEN: usize = 1472;
+    let (mut sender, mut receiver) = (new_endpoint(0, FRAME_LEN)?, new_endpoint(1, FRAME_LEN)?);
+    let mut frames = vec![vec![0; FRAME_LEN]; BATCH];
+    let mut acks = vec![vec![0; FRAME_LEN]; 2 * BATCH];
+    let (mut frame_lens, mut ack_lens) = (Vec::new(), Vec::new());
+    let (mut message_time, mut ack_time) = (Duration::ZERO, Duration::ZERO);
+    let (mut ns, mut delivered, mut acked) = (1 << 40, 0u64, 0u64);
+    let mut batches = 0;
+    while delivered < messages {
+        let is_measured = batches >= WARM_UP_BATCHES;
+        ensure!(batches < WARM_UP_BATCHES + 4 * messages as usize, "messages are not delivered");
+        batches += 1;
+        ns += 10_000;
+        let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns) };
+        sender.handle_timeout(now);
+        frame_lens.clear();
+        for frame in &mut frames {
+            sender.scatter_reliably(&[Message { to: ProcessId(1), payload: &[7; 64] }])?;
+            let Some(transmit) = sender.poll_transmit(now, frame) else { break };
+            frame_lens.push(transmit.bytes);
+        }
+        ack_lens.clear();
+        let start = Instant::now();
+        for (frame, len) in frames.iter_mut().zip(&frame_lens) {
+            receiver.handle_frame(now, Port(0), &mut frame[..*len]);
+            while ack_lens.len() < acks.len()
+                && let Some(transmit) = receiver.poll_transmit(now, &mut acks[ack_lens.len()])
+            {
+                ack_lens.push(transmit.bytes);
+            }
+        }
+        let received = start.elapsed();
+        let start = Instant::now();
+        for (ack, len) in acks.iter_mut().zip(&ack_lens) {
+            sender.handle_frame(now, Port(1), &mut ack[..*len]);
+        }
+        let handled = start.elapsed();
+        // The sender's barriers pass the messages that are acknowledged.
+        ns += 10_000;
+        let now = Now { mono: Mono::from_ns(ns), sync: Timestamp::from_ns(ns) };
+        exchange_frames(now, Port(0), &mut sender, &mut receiver, &mut frames[0]);
+        exchange_frames(now, Port(1), &mut receiver, &mut sender, &mut frames[0]);
+        let mut count = 0;
+        let start = Instant::now();
+        receiver.poll_events(usize::MAX, &mut |receiver, event| {
+            let Event::Delivered(delivery) = event else { return };
+            count += 1;
+            receiver.release(delivery);
+        });
+        let handed_out = start.elapsed();
+        sender.poll_events(usize::MAX, &mut |_, _| {});
+        let is_ack = |(ack, len): (&Vec<u8>, &usize)| {
+            parse_header(&ack[..*len])
+                .is_ok_and(|(_, opcode)| opcode.in_best_effort() == Opcode::Ack)
+        };
+        let are_acks = acks.iter().zip(&ack_lens).all(is_ack);
+        if is_measured && are_acks && count == frame_lens.len() && count == ack_lens.len() {
+            message_time += received + handed_out;
+            ack_time += handled;
+            delivered += count as u64;
+            acked += ack_lens.len() as u64;
+        }
+    }
+    Ok(ReceiveCosts {
+        message_ns: message_time.as_nanos() as f64 / delivered as f64,
+        ack_ns: ack_time.as_nanos() as f64 / acked as f64,
+    })
 }
 
 /// Returns the cost of a 64-byte message on one core, from submission to delivery including its
@@ -64,17 +161,20 @@ pub fn message_ns() -> Result<f64> {
     Ok(costs[costs.len() / 2])
 }
 
+/// Creates one of two endpoints.
+fn new_endpoint(process: u32, frame_len_max: usize) -> Result<Endpoint> {
+    Ok(Endpoint::new(Config {
+        links: Links::Mesh,
+        processes_max: 2,
+        beacon_interval_ns: 0,
+        frame_len_max,
+        ..Config::new(ProcessId(process), Incarnation(1))
+    })?)
+}
+
 fn through_endpoints(options: &EndpointOptions) -> Result<f64> {
-    let new_endpoint = |process| {
-        Endpoint::new(Config {
-            links: Links::Mesh,
-            processes_max: 2,
-            beacon_interval_ns: 0,
-            frame_len_max: options.frame_len,
-            ..Config::new(ProcessId(process), Incarnation(1))
-        })
-    };
-    let (mut sender, mut receiver) = (new_endpoint(0)?, new_endpoint(1)?);
+    let (mut sender, mut receiver) =
+        (new_endpoint(0, options.frame_len)?, new_endpoint(1, options.frame_len)?);
     let mut slot = vec![0; options.frame_len];
     let (mut ns, mut sent, mut delivered) = (1 << 40, 0u64, 0u64);
     let mut payload = [7; 64];

@@ -102,6 +102,14 @@ impl Order {
         }
     }
 
+    /// Does what waits until all frames are sent that may be. Returns whether there are more now.
+    pub(crate) fn on_all_sent(&mut self, context: &mut OrderContext) -> bool {
+        match self {
+            Self::Token(token) => token.pass(context),
+            _ => false,
+        }
+    }
+
     /// Returns the number of own messages that wait in the method itself; for methods with
     /// acknowledged delivery, those that are not delivered yet.
     pub(crate) fn waiting(&self) -> usize {

@@ -201,7 +201,14 @@ impl Machine for Rival {
 
     fn poll_transmit(&mut self, now: Now, slot: &mut [u8]) -> Option<Transmit> {
         let len = self.config.frame_len_max.min(slot.len());
-        let (to, psn, bytes) = self.context.write(now.mono, &mut slot[SHORT_HEADER_LEN..len])?;
+        let buffer = &mut slot[SHORT_HEADER_LEN..len];
+        let written = match self.context.write(now.mono, buffer) {
+            None if self.order.on_all_sent(&mut self.context) => {
+                self.context.write(now.mono, buffer)
+            }
+            written => written,
+        };
+        let (to, psn, bytes) = written?;
         self.stats.frames_sent += 1;
         // The frame may be lost, so the connections must be checked again.
         self.tick_at.get_or_insert(now.mono.after_ns(self.config.tick_ns));

@@ -15,14 +15,17 @@ const PART_MEMBERS_MAX: usize = 250;
 
 /// Member of the ring.
 ///
-/// The token contains how many messages each member has been sent, and each message has its number
-/// among those of its receiver. So the holder may pass the token on before its messages arrive, and
-/// a receiver can detect missing ones.
+/// Only one member sends at any time: the holder passes the token on when it has sent the messages
+/// that waited when the token came. The token contains how many messages each member has been sent,
+/// and each message has its number among those of its receiver. So the holder may pass the token on
+/// before its messages arrive, and a receiver can detect missing ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Token {
     successor: ProcessId,
     /// Next sequence number, while this member holds the token: initially, or if it is alone.
     held: Option<u64>,
+    /// Next sequence number, while the messages of this visit are being sent.
+    passing: Option<u64>,
     /// Number of messages sent to each member, as of the token's last visit.
     sent: Vec<u32>,
     waiting: VecDeque<(To, Bytes)>,
@@ -38,6 +41,7 @@ impl Token {
             successor: ProcessId((own.0 + 1) % members),
             // The first member holds the token initially.
             held: (own.0 == 0).then_some(0),
+            passing: None,
             sent: alloc::vec![0; members as usize],
             waiting: VecDeque::new(),
             next: 0,
@@ -87,7 +91,7 @@ impl Token {
         self.held.is_some() && context.members > 1
     }
 
-    /// Numbers and sends waiting messages, and passes the token on.
+    /// Numbers and sends waiting messages. The token is passed on after them.
     pub(crate) fn use_token(&mut self, context: &mut OrderContext) {
         let Some(mut number) = self.held else { return };
         for (to, payload) in self.waiting.drain(..) {
@@ -106,14 +110,20 @@ impl Token {
         self.held = Some(number);
         self.deliver(context);
         if context.members > 1 {
-            self.held = None;
-            for (part, counts) in self.sent.chunks(PART_MEMBERS_MAX).enumerate() {
-                let payload = counts.iter().flat_map(|count| count.to_be_bytes()).collect();
-                let (kind, origin, sequence) =
-                    (Kind::Token, context.own, (part * PART_MEMBERS_MAX) as u32);
-                context.send(self.successor, Entry { kind, origin, sequence, number, payload });
-            }
+            (self.held, self.passing) = (None, Some(number));
         }
+    }
+
+    /// Passes the token on, if the messages before it are sent. Returns whether it did.
+    pub(crate) fn pass(&mut self, context: &mut OrderContext) -> bool {
+        let Some(number) = self.passing.take() else { return false };
+        for (part, counts) in self.sent.chunks(PART_MEMBERS_MAX).enumerate() {
+            let payload = counts.iter().flat_map(|count| count.to_be_bytes()).collect();
+            let (kind, origin, sequence) =
+                (Kind::Token, context.own, (part * PART_MEMBERS_MAX) as u32);
+            context.send(self.successor, Entry { kind, origin, sequence, number, payload });
+        }
+        true
     }
 
     fn deliver(&mut self, context: &mut OrderContext) {

@@ -10,7 +10,7 @@
 //! [`SharedNic`] connects a stack, or another [`Guest`], and a machine to one network card.
 //! [`background`] and [`Incast`] define traffic patterns. A [`Forwarder`] is a switch that only
 //! forwards, a [`Pinger`] sends and answers pings, [`RawTraffic`] sends frames without a protocol,
-//! and a [`RateLimited`] process sends as fast as its CPU time per message allows.
+//! and a [`RateLimited`] process sends and receives as fast as its [`CpuTimes`] allow.
 //!
 //! # Invariants
 //! - What a receiver counts as delivered is a prefix of the stream, each byte once.
@@ -40,7 +40,7 @@ pub use config::{ConfigError, CongestionControl, TcpConfig};
 pub use flow::{FlowSpec, Incast, background};
 pub use forwarder::Forwarder;
 pub use ping::{Pinger, Pong};
-pub use rate_limited::RateLimited;
+pub use rate_limited::{CpuTimes, RateLimited, Spent};
 pub use raw::RawTraffic;
 pub use shared_nic::{Either, Guest, SharedNic};
 pub use stack::{Event, FlowId, Stack, Stats};

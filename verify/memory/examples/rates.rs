@@ -30,7 +30,8 @@ fn print(run: &RatesRun, figures: Figures) {
     let Figures { per_s, latency, clients, servers, .. } = figures;
     println!(
         "{:?} {:?}, {} replicas, {} in flight: {:.0} k/s a client, {:.1} us; client: {:.2} \
-         messages, {:.2} acks, CPU {:.2}; servers: {:.2} messages, {:.2} acks, CPU {:.2}",
+         messages, {:.2} acks, threads {:.2} and {:.2}; servers: {:.2} messages, {:.2} acks, threads \
+         {:.2} and {:.2}",
         run.protocol,
         run.operations,
         run.replicas,
@@ -39,9 +40,11 @@ fn print(run: &RatesRun, figures: Figures) {
         latency.mean_us,
         clients.messages,
         clients.acks,
-        clients.cpu,
+        clients.sending,
+        clients.polling,
         servers.messages,
         servers.acks,
-        servers.cpu,
+        servers.sending,
+        servers.polling,
     );
 }

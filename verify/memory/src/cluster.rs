@@ -24,9 +24,8 @@ impl<L: Load> Program for Tables<L> {
     type Server = Server;
 
     fn fabric(&self) -> FabricSetup<'_> {
-        let Setup { plan, processes, message_ns, ack_ns, .. } = &self.setup;
-        let (processes, message_ns, ack_ns) = (*processes, *message_ns, *ack_ns);
-        FabricSetup { plan, processes, message_ns, ack_ns, contact_ns: 0 }
+        let Setup { plan, processes, cpu, .. } = &self.setup;
+        FabricSetup { plan, processes: *processes, cpu: *cpu, contact_ns: 0 }
     }
 
     fn build_server(&mut self, process: ProcessId, incarnation: u32) -> Server {

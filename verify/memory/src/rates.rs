@@ -86,8 +86,10 @@ pub struct Use {
     pub messages: f64,
     /// Acknowledgements that they send for a call.
     pub acks: f64,
-    /// Mean CPU time, as a share of the measured time.
-    pub cpu: f64,
+    /// Mean CPU time of the sending threads, as a share of the measured time.
+    pub sending: f64,
+    /// Mean CPU time of the polling threads, as a share of the measured time.
+    pub polling: f64,
 }
 
 /// Results of a run.
@@ -276,8 +278,7 @@ impl RatesRun {
             clients: (self.servers()..self.servers() + CLIENTS).collect(),
             terminals: self.in_flight,
             table: TableOptions { reserved: RESERVED, ..TableOptions::default() },
-            message_ns: self.costs.message_ns,
-            ack_ns: self.costs.ack_ns,
+            cpu: self.costs.cpu,
         };
         let load = RatesLoad::new(*self);
         let options = |asks_leader| RivalOptions {
@@ -321,12 +322,12 @@ impl RatesRun {
             let pairs = after[role].iter().zip(&before[role]);
             let used: Vec<Sent> = pairs.map(|(after, before)| after.since(*before)).collect();
             let messages = |sent: &Sent| sent.requests + sent.replies + sent.others + sent.local;
-            let costs = (self.costs.message_ns, self.costs.ack_ns);
-            let cpu_ns: u64 = used.iter().map(|sent| sent.cpu_ns(costs)).sum();
+            let share = |spent_ns: u64| spent_ns as f64 / ns as f64 / used.len() as f64;
             Use {
                 messages: used.iter().map(messages).sum::<u64>() as f64 / calls,
                 acks: used.iter().map(|sent| sent.acks).sum::<u64>() as f64 / calls,
-                cpu: cpu_ns as f64 / ns as f64 / used.len() as f64,
+                sending: share(used.iter().map(|sent| sent.cpu.sending_ns).sum()),
+                polling: share(used.iter().map(|sent| sent.cpu.polling_ns).sum()),
             }
         });
         self.verify(cluster);

@@ -161,9 +161,9 @@ pub(crate) struct RivalCluster<L: Load> {
 impl<L: Load> RivalCluster<L> {
     /// Builds the cluster and starts it.
     pub fn new(setup: Setup, options: RivalOptions, load: L) -> Self {
-        let (plan, processes, message_ns) = (setup.plan.clone(), setup.processes, setup.message_ns);
+        let (plan, processes, cpu) = (setup.plan.clone(), setup.processes, setup.cpu);
         let program = Tables { setup, options, load };
-        Self { nodes: RivalNetwork::new(&plan, processes, message_ns, program) }
+        Self { nodes: RivalNetwork::new(&plan, processes, cpu, program) }
     }
 
     pub fn run_ns(&mut self, ns: u64) {

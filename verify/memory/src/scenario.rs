@@ -7,6 +7,7 @@ use onepipe_memory::ClientOptions;
 use onepipe_sim_engine::Random;
 use onepipe_sim_network::{Fault, LinkFaults, NodeId};
 use onepipe_sim_scenarios::Plan;
+use onepipe_sim_traffic::CpuTimes;
 use onepipe_table::{Layout, TableOptions};
 use onepipe_topology::{Shape, Topology};
 use onepipe_verify_transactions::{draw_links, draw_network};
@@ -131,8 +132,7 @@ impl Scenario {
             clients: clients.collect(),
             terminals: random.between(1, 3) as u32,
             table: TableOptions { memory, reserved: random.between(1, 3) as u32 },
-            message_ns: 0,
-            ack_ns: 0,
+            cpu: CpuTimes::NONE,
         };
         let reader = ProcessId(processes - 1);
         let mut faults = Faults::new(&setup, reader, load_us, random);

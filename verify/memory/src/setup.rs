@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use onepipe_base::ProcessId;
 use onepipe_memory::{MemoryOwner, OwnerOptions, Region, RegionId, Rights};
 use onepipe_sim_scenarios::Plan;
+use onepipe_sim_traffic::CpuTimes;
 use onepipe_table::{Layout, TableOptions};
 
 use crate::load::Load;
@@ -27,10 +28,8 @@ pub struct Setup {
     pub terminals: u32,
     /// Options of every client.
     pub table: TableOptions,
-    /// CPU time of a process for each message that it sends, in ns.
-    pub message_ns: u64,
-    /// CPU time of a process for each acknowledgement that it sends, in ns.
-    pub ack_ns: u64,
+    /// CPU times of a process.
+    pub cpu: CpuTimes,
 }
 
 impl Setup {

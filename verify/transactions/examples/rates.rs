@@ -134,15 +134,18 @@ fn print(is_json: bool, what: &str, (processes, terminals): (u32, u32), run: &Fi
         println!(
             "    {:.2} requests, {:.2} replies, {:.2} acknowledgements, {:.2} others, \
              {:.2} to itself a transaction; \
-             {:.2} messages a frame; CPU {:.2}, of the busiest {:.2}; fullest link {:.2}",
+             {:.2} messages a frame; sending {:.2}, of the busiest {:.2}; polling {:.2}, of the \
+             busiest {:.2}; fullest link {:.2}",
             usage.requests,
             usage.replies,
             usage.acks,
             usage.others,
             usage.local,
             usage.messages_per_frame,
-            usage.cpu_mean,
-            usage.cpu_busiest,
+            usage.sending_mean,
+            usage.sending_busiest,
+            usage.polling_mean,
+            usage.polling_busiest,
             usage.link_fullest
         );
         if !more.is_empty() {

@@ -114,8 +114,8 @@ impl Counters {
         let pairs = self.sent.iter().zip(&earlier.sent);
         let sent: Vec<Sent> = pairs.map(|(now, earlier)| now.since(*earlier)).collect();
         let each = |count: fn(&Sent) -> u64| sent.iter().map(count).sum::<u64>() as f64;
-        let costs = (setup.message_ns, setup.ack_ns);
-        let cpu = |sent: &Sent| sent.cpu_ns(costs) as f64 / ns as f64;
+        let sending = |sent: &Sent| sent.cpu.sending_ns as f64 / ns as f64;
+        let polling = |sent: &Sent| sent.cpu.polling_ns as f64 / ns as f64;
         let takes_part = |id: &u32| {
             setup.clients.contains(id) || setup.placement.shard_of(ProcessId(*id)).is_some()
         };
@@ -137,8 +137,10 @@ impl Counters {
             local: each(|sent| sent.local) / transactions,
             messages_per_frame: each(|sent| sent.requests + sent.replies)
                 / each(|sent| sent.frames).max(1.0),
-            cpu_busiest: sent.iter().map(cpu).fold(0.0, f64::max),
-            cpu_mean: sent.iter().map(cpu).sum::<f64>() / working as f64,
+            sending_busiest: sent.iter().map(sending).fold(0.0, f64::max),
+            sending_mean: sent.iter().map(sending).sum::<f64>() / working as f64,
+            polling_busiest: sent.iter().map(polling).fold(0.0, f64::max),
+            polling_mean: sent.iter().map(polling).sum::<f64>() / working as f64,
             link_fullest: fullest.iter().sum::<u64>() as f64 / capacity,
             link_bytes: fullest.map(|bytes| bytes as f64 / transactions),
         }

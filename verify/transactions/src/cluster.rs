@@ -40,14 +40,8 @@ impl<S: State, L: Load<S>> Program for Transactions<S, L> {
     type Server = Server<S>;
 
     fn fabric(&self) -> FabricSetup<'_> {
-        let Setup { plan, processes, message_ns, ack_ns, contact_ns, .. } = &self.setup;
-        FabricSetup {
-            plan,
-            processes: *processes,
-            message_ns: *message_ns,
-            ack_ns: *ack_ns,
-            contact_ns: *contact_ns,
-        }
+        let Setup { plan, processes, cpu, contact_ns, .. } = &self.setup;
+        FabricSetup { plan, processes: *processes, cpu: *cpu, contact_ns: *contact_ns }
     }
 
     fn build_server(&mut self, process: ProcessId, incarnation: u32) -> Server<S> {

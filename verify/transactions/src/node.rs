@@ -5,12 +5,12 @@ use onepipe_controller::Controller;
 use onepipe_endpoint::{Endpoint, Event};
 use onepipe_node::Host;
 use onepipe_sim_network::FabricNode;
-use onepipe_sim_traffic::RateLimited;
+use onepipe_sim_traffic::{CpuTimes, RateLimited};
 use onepipe_switch::Switch;
 
 use crate::usage::Sent;
 
-/// A process: the real endpoint, with a CPU of limited speed.
+/// A process: the real endpoint, with threads of limited speed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
     id: ProcessId,
@@ -18,20 +18,18 @@ pub struct Process {
     /// The commit barrier below which every reliable message has been handed out.
     drained: Option<Timestamp>,
     sent: Sent,
-    message_ns: u64,
 }
 
 impl Process {
-    /// Creates a process whose CPU needs `message_ns` for each message that it sends, and `ack_ns`
-    /// for an acknowledgement.
-    pub fn new(id: ProcessId, endpoint: Endpoint, message_ns: u64, ack_ns: u64) -> Self {
-        let limited = RateLimited::counting(endpoint, message_ns).with_ack_ns(ack_ns);
-        Self { id, limited, drained: None, sent: Sent::default(), message_ns }
+    /// Creates a process with these CPU times.
+    pub fn new(id: ProcessId, endpoint: Endpoint, cpu: CpuTimes) -> Self {
+        let limited = RateLimited::counting(endpoint, cpu);
+        Self { id, limited, drained: None, sent: Sent::default() }
     }
 
-    /// Returns what the process has sent.
+    /// Returns what the process has sent, and the CPU time that it has used.
     pub fn sent(&self) -> Sent {
-        self.sent
+        Sent { cpu: self.limited.spent(), ..self.sent }
     }
 
     /// Returns the endpoint.
@@ -79,7 +77,7 @@ impl Machine for Process {
             // A message to oneself leaves in no frame, and takes as much CPU time as any other.
             Some(Event::Delivered(delivery)) if delivery.from == self.id => {
                 self.sent.local += 1;
-                self.limited.charge_ns(self.message_ns);
+                self.limited.charge_local_message();
             }
             Some(_) => {}
         }

@@ -137,8 +137,7 @@ impl Removal {
         let setup = Setup {
             clients: clients.iter().copied().collect(),
             terminals: self.terminals,
-            message_ns: Costs::PAPER.message_ns,
-            ack_ns: Costs::PAPER.ack_ns,
+            cpu: Costs::PAPER.cpu,
             contact_ns: self.contact_ns,
             ..Setup::new(plan, processes, placement)
         };

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use onepipe_baselines::ClientOptions as RivalOptions;
 use onepipe_sim_network::{ClockConfig, LinkConfig};
 use onepipe_sim_scenarios::{ControlPlanePlan, Plan};
+use onepipe_sim_traffic::CpuTimes;
 use onepipe_topology::{Shape, ShapeError};
 use onepipe_transaction::{ClientOptions, Placement, ReplicaOptions};
 
@@ -29,10 +30,8 @@ pub struct Setup {
     /// Options of every client of a rival. Its `timeout_min_ns` is replaced by
     /// `plan.endpoint.probe_timeout_min_ns`.
     pub rival: RivalOptions,
-    /// CPU time of a process for each message that it sends, in ns.
-    pub message_ns: u64,
-    /// CPU time of a process for each acknowledgement that it sends, in ns.
-    pub ack_ns: u64,
+    /// CPU times of a process.
+    pub cpu: CpuTimes,
     /// CPU time of the controller for each process that it contacts, in ns: half for a frame that
     /// it sends and half for one that it receives. Beacons, Hello frames and announcements
     /// cost nothing.
@@ -51,8 +50,7 @@ impl Setup {
             client: ClientOptions { is_durable: false, ..ClientOptions::default() },
             replica: ReplicaOptions::default(),
             rival: RivalOptions::default(),
-            message_ns: 0,
-            ack_ns: 0,
+            cpu: CpuTimes::NONE,
             contact_ns: 0,
         }
     }
@@ -91,17 +89,15 @@ impl Setup {
     }
 }
 
-/// Costs of the testbed's components, in ns.
+/// Costs of the testbed's components. Times in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
     /// Link delay, including the switch at its end.
     pub link_ns: u64,
     /// Delay that a host adds on transmission and on reception.
     pub host_ns: u64,
-    /// CPU time for each message that a process sends, other than acknowledgements.
-    pub message_ns: u64,
-    /// CPU time for each acknowledgement or probe that a process sends.
-    pub ack_ns: u64,
+    /// CPU times of a process.
+    pub cpu: CpuTimes,
     /// Largest clock offset.
     pub clock_ns: u64,
     /// Beacon interval.
@@ -110,12 +106,6 @@ pub struct Costs {
 
 impl Costs {
     /// The testbed of 1Pipe, with the values that the figures of the total order use.
-    pub const PAPER: Self = Self {
-        link_ns: 762,
-        host_ns: 338,
-        message_ns: 200,
-        ack_ns: 200,
-        clock_ns: 600,
-        beacon_ns: 3_000,
-    };
+    pub const PAPER: Self =
+        Self { link_ns: 762, host_ns: 338, cpu: CpuTimes::PAPER, clock_ns: 600, beacon_ns: 3_000 };
 }

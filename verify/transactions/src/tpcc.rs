@@ -144,8 +144,7 @@ impl TpccRun {
             client: self.client,
             terminals: self.terminals,
             rival: RivalOptions { backoff_ns: self.backoff_ns, ..RivalOptions::default() },
-            message_ns: self.costs.message_ns,
-            ack_ns: self.costs.ack_ns,
+            cpu: self.costs.cpu,
             ..Setup::new(plan, processes, placement)
         };
         Ok((setup, clients))

@@ -1,6 +1,7 @@
 //! The resources that transactions use: messages of processes, and bytes on links.
 
 use onepipe_sim_network::{HopKind, LinkId};
+use onepipe_sim_traffic::Spent;
 use onepipe_transaction::{Reply, Request};
 use onepipe_wire::{HEADER_LEN, Messages, Opcode, parse_header};
 
@@ -20,6 +21,8 @@ pub struct Sent {
     pub local: u64,
     /// Frames that carry requests and replies, several of which may share a frame.
     pub frames: u64,
+    /// CPU time of the process.
+    pub cpu: Spent,
 }
 
 impl Sent {
@@ -58,14 +61,8 @@ impl Sent {
             others: self.others - earlier.others,
             local: self.local - earlier.local,
             frames: self.frames - earlier.frames,
+            cpu: self.cpu.since(earlier.cpu),
         }
-    }
-
-    /// Returns the CPU time of what was sent, in ns, from that of a message and of an
-    /// acknowledgement.
-    pub fn cpu_ns(self, (message_ns, ack_ns): (u64, u64)) -> u64 {
-        let messages = self.requests + self.replies + self.others + self.local;
-        messages * message_ns + self.acks * ack_ns
     }
 }
 
@@ -112,10 +109,15 @@ pub struct Usage {
     pub local: f64,
     /// Requests and replies in a frame.
     pub messages_per_frame: f64,
-    /// CPU time of the busiest process, as a share of the measured time.
-    pub cpu_busiest: f64,
-    /// Mean CPU time of the processes with a client or a replica, as a share of the measured time.
-    pub cpu_mean: f64,
+    /// CPU time of the busiest sending thread, as a share of the measured time.
+    pub sending_busiest: f64,
+    /// Mean CPU time of the sending threads of processes with a client or a replica, as a share of
+    /// the measured time.
+    pub sending_mean: f64,
+    /// CPU time of the busiest polling thread, as a share of the measured time.
+    pub polling_busiest: f64,
+    /// Mean CPU time of the polling threads, like that of the sending threads.
+    pub polling_mean: f64,
     /// Transmission time of the fullest link of a host, as a share of the measured time.
     pub link_fullest: f64,
     /// Bytes on that link by [`HopKind`], divided by the number of transactions of all processes.

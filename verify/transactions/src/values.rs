@@ -249,7 +249,7 @@ impl ValuesRun {
         let setup = Setup {
             terminals: self.terminals,
             rival: RivalOptions { backoff_ns: self.backoff_ns, ..RivalOptions::default() },
-            message_ns: self.costs.message_ns,
+            cpu: self.costs.cpu,
             ..Setup::new(plan, self.processes, placement)
         };
         let load = ValuesLoad { in_flight: self.terminals, ..ValuesLoad::new(*self) };
@@ -267,7 +267,7 @@ impl ValuesRun {
             KeyMix::Uniform(_) => 0,
             KeyMix::Zipf(_) => u64::from(in_flight) * u64::from(self.processes),
         };
-        self.warm_up_us * 1_000 + waiting * self.costs.message_ns
+        self.warm_up_us * 1_000 + waiting * self.costs.cpu.send_ns
     }
 
     /// Searches for the smallest number of transactions in flight of each client, at most
@@ -303,8 +303,7 @@ impl ValuesCluster {
             Placement::consecutive(0, run.processes as u16, 1).expect("a shard for each process");
         let setup = Setup {
             terminals: run.terminals,
-            message_ns: run.costs.message_ns,
-            ack_ns: run.costs.ack_ns,
+            cpu: run.costs.cpu,
             ..Setup::new(plan, run.processes, placement)
         };
         let mut cluster = Cluster::new(setup, ValuesLoad::new(*run));

@@ -10,7 +10,7 @@ use onepipe_node::Host;
 use onepipe_rivals::{Rival, To};
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
 use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
-use onepipe_sim_traffic::{FlowSpec, Forwarder, RateLimited, SharedNic};
+use onepipe_sim_traffic::{CpuTimes, FlowSpec, Forwarder, RateLimited, SharedNic};
 use onepipe_switch::Switch;
 use onepipe_topology::{Node as Vertex, Topology};
 
@@ -211,9 +211,7 @@ impl TestbedApp {
             ..defaults
         };
         let endpoint = Endpoint::new(config).expect("a calibration is in range");
-        let message_ns = self.setup.calibration.message_ns;
-        let ack_ns = if self.setup.has_free_acks { 0 } else { message_ns };
-        RateLimited::new(endpoint, message_ns).with_ack_ns(ack_ns)
+        RateLimited::new(endpoint, self.setup.cpu())
     }
 
     /// Whether a process of a rival with `backlog` undelivered messages may submit another.
@@ -222,7 +220,7 @@ impl TestbedApp {
         total.is_none_or(|total| backlog < (total / self.setup.processes).max(1))
     }
 
-    fn rival(&self, process: u32, message_ns: u64) -> RateLimited<Rival> {
+    fn rival(&self, process: u32, cpu: CpuTimes) -> RateLimited<Rival> {
         let Setup { system, processes, calibration, .. } = &self.setup;
         let method = system.method(*processes, calibration).expect("it is a rival");
         let is_switch = *system == System::SwitchSequencer && process == *processes;
@@ -234,16 +232,16 @@ impl TestbedApp {
             pending_max: self.setup.rival_backlog.map_or(64, |_| usize::MAX),
             ..onepipe_rivals::Config::new(method, ProcessId(process), *processes)
         };
-        RateLimited::new(Rival::new(config).expect("a calibration is in range"), message_ns)
+        RateLimited::new(Rival::new(config).expect("a calibration is in range"), cpu)
     }
 
     fn plain_switch(&self, vertex: Vertex, index: u32) -> PlainSwitch {
-        let Setup { system, processes, calibration, .. } = &self.setup;
+        let Setup { system, processes, .. } = &self.setup;
         let sequencer = self.route.as_ref();
         let local_sequencer = sequencer.filter(|route| route.vertex == vertex).map(|_| {
             let is_host = *system == System::HostSequencer;
-            let message_ns = if is_host { calibration.host_message_ns } else { 0 };
-            Box::new(self.rival(*processes, message_ns))
+            let cpu = if is_host { self.setup.host_cpu() } else { CpuTimes::NONE };
+            Box::new(self.rival(*processes, cpu))
         });
         PlainSwitch {
             forwarder: Forwarder::new(
@@ -296,8 +294,7 @@ impl Application<Node> for TestbedApp {
                 Node::Switch(self.switch(vertex, node.0))
             }
             (_, true) => {
-                let message_ns = self.setup.calibration.message_ns;
-                let rivals = processes().map(|id| self.rival(id, message_ns)).collect();
+                let rivals = processes().map(|id| self.rival(id, self.setup.cpu())).collect();
                 Node::RivalHost(Host::new(self.plain_switch(vertex, node.0), rivals))
             }
             (_, false) => Node::PlainSwitch(self.plain_switch(vertex, node.0)),

@@ -12,6 +12,7 @@ mod rack;
 mod sequencer_route;
 mod table;
 mod takeover;
+mod threads;
 mod transactions;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{
     Config, Fault, LinkConfig, LinkFaults, LinkId, Network, NodeId, OffChipCpu,
 };
+use onepipe_sim_traffic::CpuTimes;
 use onepipe_topology::{Shape, ShapeError, Topology};
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +38,7 @@ use self::queue_sampler::QueueSampler;
 pub use self::rack::{Rack, RackTraffic, Scheduler};
 pub use self::table::{Access, Table};
 pub use self::takeover::{PrimaryFault, Takeover};
+pub use self::threads::Threads;
 pub use self::transactions::{Class, InFlight, KeyValue, ReplicaRemoval, Tpcc};
 use crate::Calibration;
 
@@ -150,10 +153,9 @@ pub struct Setup {
     /// much as a message; otherwise they share the frames of messages.
     #[serde(default)]
     pub has_clock_frames: bool,
-    /// Whether acknowledgements of ours cost their senders no CPU time; otherwise each costs as
-    /// much as a message.
+    /// The threads of a process.
     #[serde(default)]
-    pub has_free_acks: bool,
+    pub threads: Threads,
     /// How long the switch of a host holds acknowledgements of the reliable service for others to
     /// the same host, in ns; 0: not at all. Only with [`Form::Chip`].
     #[serde(default = "ack_bundle_ns")]
@@ -192,7 +194,7 @@ impl Setup {
             probe_timeout_ns: probe_timeout_ns(),
             rival_backlog: None,
             has_clock_frames: false,
-            has_free_acks: false,
+            threads: Threads::Two,
             ack_bundle_ns: ack_bundle_ns(),
             warm_up_us: 300,
             measure_us: 200,
@@ -200,10 +202,34 @@ impl Setup {
         }
     }
 
-    /// Returns the setup with `message_ns` as the CPU time of a message.
+    /// Returns the setup with `message_ns` as the CPU time of a message in one thread: of sending,
+    /// receiving and acknowledging it.
     pub(crate) fn on_this_machine(&self, message_ns: f64) -> Self {
         let message_ns = message_ns.round().max(1.0) as u64;
-        Self { calibration: Calibration { message_ns, ..self.calibration }, ..self.clone() }
+        let calibration = Calibration { message_ns, ..self.calibration };
+        Self { calibration, threads: Threads::One, ..self.clone() }
+    }
+
+    /// Returns the CPU times of a process.
+    pub(crate) fn cpu(&self) -> CpuTimes {
+        let send_ns = self.calibration.message_ns;
+        match self.threads {
+            Threads::Two => CpuTimes { send_ns, ..CpuTimes::PAPER },
+            Threads::One => CpuTimes { send_ns, send_ack_ns: send_ns, ..CpuTimes::ONE_THREAD },
+        }
+    }
+
+    /// Returns the CPU times of the host of a sequencer, all of whose cores serve it: for each of
+    /// its processes one thread that sends and one that receives.
+    pub(crate) fn host_cpu(&self) -> CpuTimes {
+        let CpuTimes { send_ns, send_ack_ns, receive_ns, receive_ack_ns } = self.cpu();
+        let host_ns = |ns| ns * self.calibration.host_message_ns / send_ns.max(1);
+        CpuTimes {
+            send_ns: self.calibration.host_message_ns,
+            send_ack_ns: host_ns(send_ack_ns),
+            receive_ns: host_ns(receive_ns),
+            receive_ack_ns: host_ns(receive_ack_ns),
+        }
     }
 
     /// Returns the part of the testbed that is used: one rack, two racks of a pod, or all of it.

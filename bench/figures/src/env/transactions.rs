@@ -10,6 +10,7 @@ use onepipe_verify_transactions::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::threads::Threads;
 use crate::values::Values;
 
 /// Most transactions in flight of a client of the store.
@@ -69,8 +70,8 @@ pub struct KeyValue {
     pub is_strict: bool,
     /// Transactions in flight of each client.
     pub in_flight: InFlight,
-    /// CPU time of an acknowledgement in ns.
-    pub ack_ns: u64,
+    /// The threads of a process.
+    pub threads: Threads,
     /// Time after which a receiver acknowledges at the latest, in ns.
     pub ack_delay_ns: u64,
     /// The class whose latency is plotted. Runs that differ only in this are one.
@@ -90,7 +91,7 @@ impl KeyValue {
             mix: OperationMix::Mixed(50),
             is_strict: false,
             in_flight: InFlight::Peak,
-            ack_ns: Costs::PAPER.ack_ns,
+            threads: Threads::Two,
             ack_delay_ns: 20_000,
             plotted: None,
         }
@@ -106,7 +107,7 @@ impl KeyValue {
     /// Runs it. Returns the rate `throughput_mtps` in million transactions per second and process,
     /// `operations_gps` in billions per second in all; of each class of transactions the latency,
     /// such as `read_only_us` (mean) and `read_only_p99_us`; `in_flight`; `peak_mtps`, the highest
-    /// rate; and what the transactions used, such as `cpu_busiest` and `link_fullest`, with
+    /// rate; and what the transactions used, such as `sending_busiest` and `link_fullest`, with
     /// `link_bound_mtps`, the rate at which the fullest link of a host would be full.
     ///
     /// # Errors
@@ -120,7 +121,7 @@ impl KeyValue {
             keys: if self.is_zipf { KeyMix::Zipf(Zipf::ycsb()) } else { KeyMix::ALL },
             operations: self.operations as usize,
             mix: self.mix,
-            costs: Costs { ack_ns: self.ack_ns, ..Costs::PAPER },
+            costs: Costs { cpu: self.threads.cpu(), ..Costs::PAPER },
             ack_delay_ns: self.ack_delay_ns,
             terminals: IN_FLIGHT_MAX,
             warm_up_us: times_us,
@@ -175,8 +176,10 @@ fn used(figures: &Figures, mtps: f64) -> Values {
     put("messages_per_frame", usage.messages_per_frame);
     put("repeated", figures.repeated);
     put("failed", figures.failed as f64);
-    put("cpu_busiest", usage.cpu_busiest);
-    put("cpu_mean", usage.cpu_mean);
+    put("sending_busiest", usage.sending_busiest);
+    put("sending_mean", usage.sending_mean);
+    put("polling_busiest", usage.polling_busiest);
+    put("polling_mean", usage.polling_mean);
     put("link_fullest", usage.link_fullest);
     for kind in HopKind::ALL {
         put(&format!("link_{}_bytes", kind.name()), usage.link_bytes[kind as usize]);
@@ -203,8 +206,8 @@ pub struct Tpcc {
     /// Minimum time after which a client asks for a reply to its transaction, in ns, once it knows
     /// how long replies take; 100 times as long before.
     pub reply_timeout_min_ns: u64,
-    /// CPU time of an acknowledgement in ns.
-    pub ack_ns: u64,
+    /// The threads of a process.
+    pub threads: Threads,
 }
 
 impl Tpcc {
@@ -219,7 +222,7 @@ impl Tpcc {
             loss_ppb: 0,
             probe_timeout_ns: 200_000,
             reply_timeout_min_ns: ClientOptions::default().timeout_min_ns,
-            ack_ns: Costs::PAPER.ack_ns,
+            threads: Threads::Two,
         }
     }
 
@@ -262,7 +265,7 @@ impl Tpcc {
                 timeout_min_ns: self.reply_timeout_min_ns,
                 ..ClientOptions::default()
             },
-            costs: Costs { ack_ns: self.ack_ns, ..Costs::PAPER },
+            costs: Costs { cpu: self.threads.cpu(), ..Costs::PAPER },
             warm_up_us: 2_000,
             measure_us: 1_000,
             ..TpccRun::new(self.clients, TPCC_DIVISOR)

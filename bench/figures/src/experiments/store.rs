@@ -13,11 +13,26 @@
 //! The table of YCSB is kv_scalability_ycsb.tsv; in kv_scalability.tsv the value of NonTX at 16 is
 //! 1.592 instead of 1.692.
 
+mod contradictions;
+mod reasons;
+
 use onepipe_verify_transactions::{OperationMix, Protocol};
 
-use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Task, Verdict, is_near};
+use self::contradictions::{
+    FRAMES, HOT_KEY, HOT_KEY_LOAD, HOT_KEY_NONTX, MESSAGES, NONTX_POINTS, NONTX_YCSB_POINTS,
+    SHARE_POINTS, SIZE_FARM_POINTS, SIZE_NONTX_POINTS, SIZE_NONTX_YCSB_POINTS, SIZE_POINTS,
+    SIZE_YCSB_POINTS, UNIFORM_POINTS, VALUES, VALUES_YCSB, YCSB_POINTS,
+};
+use self::reasons::{
+    ALONE, CPU_OR_LINK, FARM_CPU, FARM_HOT, FEW, HOT, LINKS, MANY_LOCKS, NONTX_LIMIT, OPERATIONS,
+    OVER_FARM, OVER_NONTX, QUEUE,
+};
+use crate::experiment::{
+    Axis, Claim, ContradictedPoints, Curve, Experiment, Measured, Role, Task, Verdict, is_near,
+};
 use crate::reference::Reference;
-use crate::{Class, InFlight, KeyValue};
+use crate::verdict::Better;
+use crate::{Class, InFlight, KeyValue, Threads};
 
 const XS: &[f64] = &[2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 const XS_QUICK: &[f64] = &[2.0, 8.0, 32.0];
@@ -31,7 +46,6 @@ const OPERATIONS_IN_FLIGHT: u32 = 64;
 const VALUE_BYTES: f64 = 194.0;
 /// Hosts of the testbed, and the rate of their links in Gbit/s.
 const HOSTS: f64 = 32.0;
-const LINK_GBPS: f64 = 100.0;
 
 const UNIFORM: &str = "1Pipe, uniform";
 const YCSB: &str = "1Pipe, YCSB";
@@ -40,7 +54,7 @@ const NONTX_YCSB: &str = "NonTX, YCSB";
 const FARM_UNIFORM: &str = "FaRM, uniform";
 const FARM_YCSB: &str = "FaRM, YCSB";
 const STRICT: &str = "1Pipe, uniform, strict reads";
-const FREE_ACKS: &str = "1Pipe, uniform, acknowledgements cost no CPU time";
+const ONE_THREAD: &str = "1Pipe, uniform, one thread";
 const LATE_ACKS: &str = "1Pipe, uniform, acknowledged after 100 us";
 
 /// Curves of figure 14b without contention, and the share of writes at which they have a point.
@@ -51,52 +65,33 @@ const FARM_ALONE_WRITES: &str = "FaRM, write-only, uniform, one in flight";
 const FARM_ALONE_BOTH: &str = "FaRM, read-write, uniform, one in flight";
 const ALONE_AT: f64 = 50.0;
 
-const OVER_NONTX: &str = "\
-     both fill the links of the hosts: a transaction of ours takes 54 bytes of the fullest one, \
-     19 of them acknowledgements, one of NonTX 33 (link_data_bytes, link_acks_bytes), as its \
-     replies acknowledge its requests";
-const NONTX_LIMIT: &str = "\
-     up to 256 processes CPU time is the limit (cpu_mean 1.0), at 512 the links of the hosts \
-     (link_fullest 1.05)";
-const OVER_FARM: &str = "\
-     at 512 both fill the links of the hosts, and its replies acknowledge its requests, as those \
-     of NonTX do";
-const CPU_OR_LINK: &str = "\
-     up to 256 processes CPU time is the limit (cpu_mean 1.0): with 64 a transaction takes 4.0 \
-     messages and 1.9 acknowledgements of 200 ns each, with 256 4.0 and 3.6. Where \
-     acknowledgements cost nothing 256 do 1.04 M instead of 0.65 (curves). At 512 the links of the \
-     hosts are full (link_fullest 1.03): they carry 0.45 M (link_bound_mtps), and that does not \
-     help";
-const OPERATIONS: &str = "\
-     the links of the hosts are full with few operations (link_fullest 1.03 with 2, 0.84 with 128): \
-     an operation takes as many bytes in a large transaction as in a small one, until several \
-     operations of one transaction are on one shard. NonTX has the same dent";
-const HOT: &str = "\
-     the hottest key has 3.8 % of all operations, and its process is always busy (cpu_busiest \
-     1.0; cpu_mean 0.09 at 512): it sends 5 M messages/s, acknowledgements included. In the paper \
-     512 processes do 645 M transactions/s, and that process would answer 49 M requests/s";
+const RATE: Better = Better::Higher;
+const LATENCY: Better = Better::Lower;
 
-const FARM_CPU: &str = "\
-     up to 256 processes CPU time is the limit (cpu_mean 1.0): a transaction takes 3.2 requests and \
-     as many replies of 200 ns, so 0.78 M are possible. At 512 the links of the hosts are full \
-     (link_fullest 1.02)";
-const FARM_HOT: &str = "\
-     the process of the hottest key, which has 3.8 % of all operations, is always busy \
-     (cpu_busiest 1.0; cpu_mean 0.03 at 512), and transactions that find a key locked are \
-     repeated (repeated)";
-const LINKS: &str = "\
-     the links of the hosts are full (link_fullest 0.9 to 1.05). The paper's rates do not pass \
-     through its links (last row of this figure)";
-const FEW: &str = "\
-     at low shares of writes reads wait in the queue of the hottest process as writes do, and few \
-     transactions write: 15 of 9,000 at 0.1 % (read_write_count), of which few have that key";
-const ALONE: &str = "measured with uniform keys and one transaction in flight, at 50 % of writes";
-const QUEUE: &str = "\
-     reads already wait for the hottest process at 0.1 % of writes: it has more requests than it \
-     answers (3.8 requests, 2.7 replies a transaction)";
-const MANY_LOCKS: &str = "\
-     one transaction of 512 operations in flight for each process finds a lock 1.8 times \
-     (repeated), and ours does 0.13 of the paper's rate here, as it is limited by the links";
+/// Returns a curve some of whose points the paper contradicts.
+fn contradicted(
+    points: &'static [ContradictedPoints],
+    name: &'static str,
+    column: &'static str,
+    remark: &'static str,
+    task: fn(f64) -> Option<Task>,
+) -> Curve {
+    let role = Role::Contradicted { better: None, points };
+    Curve { role, ..Curve::predicted(name, Some(column), remark, task) }
+}
+
+/// As [`contradicted`], of our store.
+fn ours_at(
+    points: &'static [ContradictedPoints],
+    better: Better,
+    name: &'static str,
+    column: &'static str,
+    remark: &'static str,
+    task: fn(f64) -> Option<Task>,
+) -> Curve {
+    let role = Role::Contradicted { better: Some(better), points };
+    Curve { role, ..contradicted(points, name, column, remark, task) }
+}
 
 fn store(protocol: Protocol, processes: f64, is_zipf: bool) -> KeyValue {
     KeyValue { protocol, ..KeyValue::new(processes as u32, is_zipf) }
@@ -154,14 +149,16 @@ pub fn scalability() -> Experiment {
         y: Axis { label: "M transactions/s a process", is_log: false },
         metric: "throughput_mtps",
         curves: vec![
-            Curve::predicted(UNIFORM, Some("1Pipe/Unif"), CPU_OR_LINK, |x| {
+            ours_at(UNIFORM_POINTS, RATE, UNIFORM, "1Pipe/Unif", CPU_OR_LINK, |x| {
                 peak(Protocol::Onepipe, x, false)
             }),
-            Curve::predicted(YCSB, Some("1Pipe/YCSB"), HOT, |x| peak(Protocol::Onepipe, x, true)),
-            Curve::predicted(NONTX_UNIFORM, Some("NonTX/Unif"), NONTX_LIMIT, |x| {
+            ours_at(YCSB_POINTS, RATE, YCSB, "1Pipe/YCSB", HOT, |x| {
+                peak(Protocol::Onepipe, x, true)
+            }),
+            contradicted(NONTX_POINTS, NONTX_UNIFORM, "NonTX/Unif", NONTX_LIMIT, |x| {
                 peak(Protocol::NonTx, x, false)
             }),
-            Curve::predicted(NONTX_YCSB, Some("NonTX/YCSB"), HOT, |x| {
+            contradicted(NONTX_YCSB_POINTS, NONTX_YCSB, "NonTX/YCSB", HOT, |x| {
                 peak(Protocol::NonTx, x, true)
             }),
             Curve::predicted(FARM_UNIFORM, Some("FaRM/Unif"), FARM_CPU, |x| {
@@ -174,9 +171,9 @@ pub fn scalability() -> Experiment {
                 let run = store(Protocol::Onepipe, x, false);
                 Some(Task::KeyValue(KeyValue { is_strict: true, ..run }))
             }),
-            Curve::predicted(FREE_ACKS, None, "", |x| {
+            Curve::predicted(ONE_THREAD, None, "", |x| {
                 let run = store(Protocol::Onepipe, x, false);
-                Some(Task::KeyValue(KeyValue { ack_ns: 0, ..run }))
+                Some(Task::KeyValue(KeyValue { threads: Threads::One, ..run }))
             }),
             Curve::predicted(LATE_ACKS, None, "", |x| {
                 let run = store(Protocol::Onepipe, x, false);
@@ -194,7 +191,10 @@ fn scalability_claims() -> Vec<Claim> {
     vec![
         Claim {
             text: "the rate a process does not fall with the number of processes (within 10 %)",
-            verify: |measured| is_flat(measured, UNIFORM, 0.1, "0.99 of one process at 512"),
+            verify: |measured| {
+                let verdict = is_flat(measured, UNIFORM, 0.1, "0.99 of one process at 512")?;
+                Some(verdict.or_contradiction(FRAMES))
+            },
             remark: CPU_OR_LINK,
         },
         Claim {
@@ -202,24 +202,34 @@ fn scalability_claims() -> Vec<Claim> {
             verify: |measured| {
                 let ours = measured.ratio(UNIFORM, NONTX_UNIFORM, 512.0)?;
                 let paper = "0.90 by the text, 0.91 by its points".into();
-                Some(Verdict::new(ours >= 0.85, format!("{ours:.2}"), paper))
+                let verdict = Verdict::new(ours >= 0.85, format!("{ours:.2}"), paper);
+                Some(verdict.or_contradiction(FRAMES))
             },
             remark: OVER_NONTX,
         },
         Claim {
             text: "YCSB's keys have 70 % of the rate of uniform ones at 512 processes (within \
                    25 %)",
-            verify: |measured| has_ratio(measured, (YCSB, UNIFORM), 512.0, 0.67),
+            verify: |measured| {
+                let verdict = has_ratio(measured, (YCSB, UNIFORM), 512.0, 0.67)?;
+                Some(verdict.or_contradiction(HOT_KEY))
+            },
             remark: HOT,
         },
         Claim {
             text: "so have they without transactions (within 25 %)",
-            verify: |measured| has_ratio(measured, (NONTX_YCSB, NONTX_UNIFORM), 512.0, 0.72),
+            verify: |measured| {
+                let verdict = has_ratio(measured, (NONTX_YCSB, NONTX_UNIFORM), 512.0, 0.72)?;
+                Some(verdict.or_contradiction(HOT_KEY_NONTX))
+            },
             remark: HOT,
         },
         Claim {
             text: "FaRM has 50 % of our rate with uniform keys at 512 processes (within 25 %)",
-            verify: |measured| has_ratio(measured, (FARM_UNIFORM, UNIFORM), 512.0, 0.445),
+            verify: |measured| {
+                let verdict = has_ratio(measured, (FARM_UNIFORM, UNIFORM), 512.0, 0.445)?;
+                Some(verdict.or_contradiction(FRAMES))
+            },
             remark: OVER_FARM,
         },
         Claim {
@@ -234,32 +244,27 @@ fn scalability_claims() -> Vec<Claim> {
             remark: FARM_HOT,
         },
         Claim {
-            text: "(the paper against itself) 1.88 M transactions/s a process need no more than \
-                   the 5 M messages/s of a process (section 7.1)",
+            text: "1.88 M transactions/s a process need no more than the 5 M messages/s of a \
+                   process (section 7.2)",
             verify: |measured| {
                 let of = |name| measured.other(UNIFORM, 512.0, name);
                 let messages = of("requests")? + of("replies")?;
                 let holds = messages * 1.877 <= 5.0;
-                let ours =
-                    format!("{messages:.2} messages a transaction, without acknowledgements");
+                let ours = format!("{messages:.2} messages a transaction");
                 let paper = format!("{:.1} M messages/s", messages * 1.877);
-                Some(Verdict::new(holds, ours, paper))
+                Some(Verdict::new(holds, ours, paper).or_contradiction(MESSAGES))
             },
-            remark: "two requests and two replies are four messages",
+            remark: CPU_OR_LINK,
         },
         Claim {
-            text: "(the paper against itself) 1.88 M transactions/s of 16 processes leave a tenth \
-                   of a host's link to all headers: values alone, of two operations",
+            text: "1.88 M transactions/s of 16 processes pass the link of a host",
             verify: |measured| {
                 let measured = measured.other(UNIFORM, 512.0, "link_bound_mtps")?;
-                let gbps = 16.0 * 1.877e6 * 2.0 * VALUE_BYTES * 8.0 / 1e9;
                 let ours = format!("our frames fill the link at {measured:.2} M transactions/s");
-                let paper = format!("values are {gbps:.0} of {LINK_GBPS} Gbit/s");
-                Some(Verdict::new(measured >= 1.877, ours, paper))
+                let holds = measured >= 1.877;
+                Some(Verdict::new(holds, ours, "1.88 M/s".into()).or_contradiction(FRAMES))
             },
-            remark: "four messages of a transaction need at least 4 x 66 bytes of Ethernet, IP and \
-                     UDP unless they share frames, which they do not do with 512 receivers; the \
-                     text does not say that they share, or how long its values are in the mean",
+            remark: CPU_OR_LINK,
         },
     ]
 }
@@ -296,13 +301,13 @@ pub fn latency() -> Experiment {
         y: Axis { label: "us at 95 % of the peak rate, mean", is_log: true },
         metric: "latency_us",
         curves: vec![
-            Curve::predicted("1Pipe, read-only", Some("1Pipe-RO"), HOT, |x| {
+            ours_at(SHARE_POINTS, LATENCY, "1Pipe, read-only", "1Pipe-RO", HOT, |x| {
                 share(Onepipe, x, ReadOnly)
             }),
-            Curve::predicted("1Pipe, write-only", Some("1Pipe-WO"), HOT, |x| {
+            ours_at(SHARE_POINTS, LATENCY, "1Pipe, write-only", "1Pipe-WO", HOT, |x| {
                 share(Onepipe, x, WriteOnly)
             }),
-            Curve::predicted("1Pipe, read-write", Some("1Pipe-WR"), HOT, |x| {
+            ours_at(SHARE_POINTS, LATENCY, "1Pipe, read-write", "1Pipe-WR", HOT, |x| {
                 share(Onepipe, x, ReadWrite)
             }),
             Curve::predicted("FaRM, read-only", Some("FaRM-RO"), FARM_HOT, |x| {
@@ -332,12 +337,18 @@ fn latency_claims() -> Vec<Claim> {
         Claim {
             text: "our latency of read-only transactions does not depend on the share of writes \
                    (within 10 %)",
-            verify: |measured| is_flat(measured, "1Pipe, read-only", 0.1, "20.99 to 21.83 us"),
+            verify: |measured| {
+                let verdict = is_flat(measured, "1Pipe, read-only", 0.1, "20.99 to 21.83 us")?;
+                Some(verdict.or_contradiction(HOT_KEY_LOAD))
+            },
             remark: HOT,
         },
         Claim {
             text: "nor does that of read-write transactions (within 10 %)",
-            verify: |measured| is_flat(measured, "1Pipe, read-write", 0.1, "31.27 to 32.20 us"),
+            verify: |measured| {
+                let verdict = is_flat(measured, "1Pipe, read-write", 0.1, "31.27 to 32.20 us")?;
+                Some(verdict.or_contradiction(HOT_KEY_LOAD))
+            },
             remark: HOT,
         },
         Claim {
@@ -360,7 +371,8 @@ fn latency_claims() -> Vec<Claim> {
                 let (before, after) = (at(2.0)?, at(5.0)?);
                 let ours = format!("{before:.2} of ours at 2 %, {after:.2} at 5 %");
                 let holds = before < 1.0 && after > 1.0;
-                Some(Verdict::new(holds, ours, "0.91 and 1.50".into()))
+                let verdict = Verdict::new(holds, ours, "0.91 and 1.50".into());
+                Some(verdict.or_contradiction(HOT_KEY_LOAD))
             },
             remark: FARM_HOT,
         },
@@ -421,11 +433,19 @@ pub fn sizes() -> Experiment {
         y: Axis { label: "G operations/s in all", is_log: true },
         metric: "operations_gps",
         curves: vec![
-            Curve::predicted(UNIFORM, Some("1Pipe/Unif"), OPERATIONS, |x| size(Onepipe, x, false)),
-            Curve::predicted(YCSB, Some("1Pipe/YCSB"), HOT, |x| size(Onepipe, x, true)),
-            Curve::predicted(NONTX_UNIFORM, Some("NonTX/Unif"), LINKS, |x| size(NonTx, x, false)),
-            Curve::predicted(NONTX_YCSB, Some("NonTX/YCSB"), HOT, |x| size(NonTx, x, true)),
-            Curve::predicted(FARM_UNIFORM, Some("FaRM/Unif"), LINKS, |x| size(Farm, x, false)),
+            ours_at(SIZE_POINTS, RATE, UNIFORM, "1Pipe/Unif", OPERATIONS, |x| {
+                size(Onepipe, x, false)
+            }),
+            ours_at(SIZE_YCSB_POINTS, RATE, YCSB, "1Pipe/YCSB", HOT, |x| size(Onepipe, x, true)),
+            contradicted(SIZE_NONTX_POINTS, NONTX_UNIFORM, "NonTX/Unif", LINKS, |x| {
+                size(NonTx, x, false)
+            }),
+            contradicted(SIZE_NONTX_YCSB_POINTS, NONTX_YCSB, "NonTX/YCSB", HOT, |x| {
+                size(NonTx, x, true)
+            }),
+            contradicted(SIZE_FARM_POINTS, FARM_UNIFORM, "FaRM/Unif", LINKS, |x| {
+                size(Farm, x, false)
+            }),
             Curve::predicted(FARM_YCSB, Some("FaRM/YCSB"), FARM_HOT, |x| size(Farm, x, true)),
         ],
         xs: SIZES,
@@ -435,12 +455,18 @@ pub fn sizes() -> Experiment {
             Claim {
                 text: "uniform: operations a second do not depend on their number in a transaction \
                        (within 10 %)",
-                verify: |measured| is_flat(measured, UNIFORM, 0.1, "3.70 to 3.90 G/s"),
+                verify: |measured| {
+                    let verdict = is_flat(measured, UNIFORM, 0.1, "3.70 to 3.90 G/s")?;
+                    Some(verdict.or_contradiction(VALUES))
+                },
                 remark: OPERATIONS,
             },
             Claim {
                 text: "nor with YCSB's keys (within 10 %)",
-                verify: |measured| is_flat(measured, YCSB, 0.1, "2.56 to 2.67 G/s"),
+                verify: |measured| {
+                    let verdict = is_flat(measured, YCSB, 0.1, "2.56 to 2.67 G/s")?;
+                    Some(verdict.or_contradiction(VALUES_YCSB))
+                },
                 remark: HOT,
             },
             Claim {
@@ -458,18 +484,15 @@ pub fn sizes() -> Experiment {
                 remark: MANY_LOCKS,
             },
             Claim {
-                text: "(the paper against itself) the values of 3.83 G operations/s pass the links \
-                       of 32 hosts",
+                text: "the values of 3.83 G operations/s pass the links of 32 hosts",
                 verify: |measured| {
-                    let ours = measured.at(UNIFORM, 2.0)?;
                     let gbps = |gps: f64| gps * VALUE_BYTES * 8.0 / HOSTS;
-                    let paper = format!("{:.0} Gbit/s of values a host", gbps(3.833));
-                    let ours_gbps = gbps(ours);
-                    let ours = format!("{ours_gbps:.0} Gbit/s of values a host");
-                    Some(Verdict::new(gbps(3.833) <= LINK_GBPS, ours, paper))
+                    let [ours, paper] = [measured.at(UNIFORM, 2.0)?, 3.833]
+                        .map(|gps| format!("{:.0} Gbit/s of values a host", gbps(gps)));
+                    let holds = measured.at(UNIFORM, 2.0)? >= 0.75 * 3.833;
+                    Some(Verdict::new(holds, ours, paper).or_contradiction(VALUES))
                 },
-                remark: "a host has 100 Gbit/s (section 7.1): values of ETC are shorter there, or \
-                         not all operations carry one",
+                remark: OPERATIONS,
             },
         ],
     }

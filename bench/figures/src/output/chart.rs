@@ -26,7 +26,7 @@ const NAME: i32 = 24;
 const FONT: &str = "sans-serif";
 /// Distinct on white paper; the first seven are Okabe and Ito's, which are safe for colour-blind
 /// readers.
-pub(super) const COLOURS: [RGBColor; 16] = [
+pub(super) const COLOURS: [RGBColor; 20] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -43,6 +43,10 @@ pub(super) const COLOURS: [RGBColor; 16] = [
     RGBColor(20, 90, 40),
     RGBColor(150, 90, 220),
     RGBColor(60, 200, 170),
+    RGBColor(255, 127, 80),
+    RGBColor(0, 128, 128),
+    RGBColor(153, 102, 204),
+    RGBColor(184, 134, 11),
 ];
 
 /// What a chart shows.

@@ -96,13 +96,23 @@ fn of_curve(figure: &'static str, curve: &Comparison) -> ClaimResult {
     let remark = match (curve.outcome, curve.role) {
         (None, Role::Calibration) => "used for calibration".into(),
         (None, _) => "another machine than the paper's".into(),
-        (Some(Outcome::DoesNotHold), _) => reason(curve.remark),
-        (Some(Outcome::PaperContradictsItself), Role::Contradicted(numbers)) => numbers.to_string(),
+        (Some(Outcome::DoesNotHold), _) => match curve.role.contradictions() {
+            none if none.is_empty() => reason(curve.remark),
+            some => format!("{}; the paper contradicts itself {some}", reason(curve.remark)),
+        },
+        (Some(Outcome::PaperContradictsItself), _) => curve.role.contradictions(),
         (Some(_), _) => String::new(),
     };
     ClaimResult {
         figure,
-        claim: format!("{}: within 25 % of the paper's points", curve.name),
+        claim: match curve.role.calibrated_at() {
+            Some(x) => format!(
+                "{}: within 25 % of the paper's points, without that at {x}, which was used for \
+                 calibration",
+                curve.name
+            ),
+            None => format!("{}: within 25 % of the paper's points", curve.name),
+        },
         paper: "1".into(),
         ours: format!(
             "{:.2} in the median; {least:.2} at {least_x}, {most:.2} at {most_x}",
@@ -144,8 +154,8 @@ pub(super) fn markdown(figures: &[Figure], is_quick: bool) -> String {
         "# The evaluation of the papers, run again\n\nWritten by `onepipe figures all{option}`; \
          not edited. The constants of the simulated testbeds and their\nsources are in bench/figures \
          (`Calibration::PAPER`). One experiment gave the latency of links and hosts\n(figure 9a, \
-         unordered); everything else is predicted. \"(separate run)\" marks the result of a \
-         run\nwith a changed setup, which this command does not repeat.{}{}\n\n{}.\n\n\
+         unordered); everything else is predicted, unless a row says that it, or one of \
+         its\npoints, was used for calibration.{}{}\n\n{}.\n\n\
          | figure | claim | paper | ours | |\n|---|---|---|---|---|\n",
         if is_quick { " " } else { "" },
         if is_quick { QUICK } else { "" },

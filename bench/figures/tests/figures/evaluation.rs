@@ -3,10 +3,10 @@
 use std::sync::atomic::AtomicBool;
 
 use onepipe_bench_figures::{
-    Access, Background, Better, Calibration, Condition, Contradiction, Counts, Experiment, Figure,
-    Form, InFlight, KeyValue, Large, Measured, Multicast, Outcome, Rack, RackTraffic, Record, Role,
-    Scheduler, Scheme, Setup, Stated, System, Table, Task, Tpcc, Traffic, Values, all,
-    claim_results, write,
+    Access, Background, Better, Calibration, Condition, ContradictedPoints, Contradiction, Counts,
+    Experiment, Figure, Form, InFlight, KeyValue, Large, Measured, Multicast, Outcome, Rack,
+    RackTraffic, Record, Role, Scheduler, Scheme, Setup, Stated, System, Table, Task, Threads,
+    Tpcc, Traffic, Values, all, claim_results, write,
 };
 
 fn setup(system: System, processes: u32) -> Setup {
@@ -204,20 +204,30 @@ fn bulk_is_slower_for_small_payloads_and_spares_others() {
 
 #[test]
 fn store_runs_are_deterministic_and_count_what_they_use() {
-    let run = |ack_ns| {
-        let in_flight = InFlight::Operations(16);
-        let store = KeyValue { in_flight, ack_ns, ..KeyValue::new(8, false) };
+    let run = |threads| {
+        // Enough to use the sending threads all the time.
+        let in_flight = InFlight::Operations(64);
+        let store = KeyValue { in_flight, threads, ..KeyValue::new(8, false) };
         Task::KeyValue(store).run().expect("eight processes fit")
     };
-    let values = run(200);
-    assert_eq!(values, run(200));
-    assert!(run(0)["throughput_mtps"] > values["throughput_mtps"], "{values:?}");
+    let values = run(Threads::Two);
+    assert_eq!(values, run(Threads::Two));
+    let one = run(Threads::One);
+    assert!(one["throughput_mtps"] < values["throughput_mtps"], "{one:?} {values:?}");
     // Two requests and two replies, less those of a process to itself and writes that share one.
     let messages = values["requests"] + values["replies"] + values["local"];
     assert!((3.0..4.1).contains(&messages), "{values:?}");
-    let each_ns = 200.0 * (messages + values["acks"] + values["others"]);
-    let cpu = values["throughput_mtps"] * each_ns / 1e3;
-    assert!((cpu / values["cpu_mean"] - 1.0).abs() < 0.01, "{cpu}: {values:?}");
+    let sending = |values: &Values, messages: f64| {
+        values["throughput_mtps"] * 200.0 * messages / 1e3 / values["sending_mean"]
+    };
+    let two = sending(&values, messages + values["others"]);
+    assert!((two - 1.0).abs() < 0.01, "acknowledgements cost the sending thread nothing: {two}");
+    let messages = one["requests"] + one["replies"] + one["local"];
+    let one_thread = sending(&one, messages + one["others"] + one["acks"]);
+    assert!((one_thread - 1.0).abs() < 0.01, "{one_thread}: {one:?}");
+    // Each message is received once, some by several processes.
+    assert!(values["polling_mean"] > 0.8 * values["sending_mean"], "{values:?}");
+    assert_eq!(one["polling_mean"], 0.0);
     // The bound leaves beacons out, which do not grow with the rate.
     let kinds = ["data", "acks", "beacons", "handshakes", "others"];
     let bytes: f64 = kinds.map(|kind| values[&format!("link_{kind}_bytes")]).iter().sum();
@@ -271,7 +281,7 @@ fn loss_slows_tpcc_and_violates_nothing() {
 #[test]
 fn table_runs_are_deterministic_and_count_what_they_use() {
     let run = |access, inserts, replicas| {
-        let table = Table { access, inserts, replicas, in_flight: 32 };
+        let table = Table { access, inserts, replicas, in_flight: 32, threads: Threads::Two };
         table.run().unwrap_or_else(|error| panic!("{table:?}: {error}"))
     };
     let ordered = run(Access::Ordered, true, 2);
@@ -388,8 +398,11 @@ fn every_figure_writes_csv_svg_and_claims() {
 fn curves_name_real_contradictions_only() {
     for experiment in all() {
         for curve in &experiment.curves {
-            let Role::Contradicted(numbers) = curve.role else { continue };
-            assert!(numbers.is_real(), "{}, {}: {numbers}", experiment.id, curve.name);
+            let Role::Contradicted { points, .. } = curve.role else { continue };
+            for ContradictedPoints { first, last, numbers } in points {
+                assert!(numbers.is_real(), "{}, {}: {numbers}", experiment.id, curve.name);
+                assert!(first <= last, "{}, {}: {numbers}", experiment.id, curve.name);
+            }
         }
     }
 }
@@ -412,16 +425,29 @@ fn verdicts_follow_from_the_measured_points() {
         claim_results(&[Figure { experiment, measured, errors: vec![] }])
     };
     let verdict = |role, factor| results(role, factor)[0].verdict;
-    let stated = |value, text| Stated { value, text };
-    let numbers = Contradiction::Differ(stated(10.0, "10 us"), stated(7.0, "7 us"));
+    const LAST: ContradictedPoints = ContradictedPoints {
+        first: 512.0,
+        last: 512.0,
+        numbers: Contradiction::Differ(
+            Stated { value: 10.0, text: "10 us" },
+            Stated { value: 7.0, text: "7 us" },
+        ),
+    };
     assert_eq!(verdict(Role::Predicted, 1.2), Some(Outcome::Holds));
     assert_eq!(verdict(Role::Predicted, 0.5), Some(Outcome::DoesNotHold));
     assert_eq!(verdict(Role::Ours(Better::Lower), 0.5), Some(Outcome::Better));
     assert_eq!(verdict(Role::Ours(Better::Higher), 0.5), Some(Outcome::DoesNotHold));
-    assert_eq!(verdict(Role::Contradicted(numbers), 1.2), Some(Outcome::Holds));
-    let contradicted = results(Role::Contradicted(numbers), 0.5);
+    const ALL: &[ContradictedPoints] = &[ContradictedPoints { first: 8.0, ..LAST }];
+    let role = |points| Role::Contradicted { better: None, points };
+    assert_eq!(verdict(role(ALL), 1.2), Some(Outcome::Holds));
+    let contradicted = results(role(ALL), 0.5);
     assert_eq!(contradicted[0].verdict, Some(Outcome::PaperContradictsItself));
-    assert_eq!(contradicted[0].remark, "10 us against 7 us");
+    assert_eq!(contradicted[0].remark, "from 8 to 512 10 us against 7 us");
+    let partly = results(role(&[LAST]), 0.5);
+    assert_eq!(partly[0].verdict, Some(Outcome::DoesNotHold), "other points are no better");
+    assert!(partly[0].remark.ends_with("contradicts itself at 512 10 us against 7 us"));
+    let better = Role::Contradicted { better: Some(Better::Lower), points: &[LAST] };
+    assert_eq!(verdict(better, 0.5), Some(Outcome::Better));
     let counts = Counts::of(&contradicted);
     assert_eq!(counts, Counts { paper_contradicts_itself: 1, ..Counts::default() });
 }

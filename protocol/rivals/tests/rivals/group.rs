@@ -5,6 +5,7 @@ use crate::network;
 use network::{Faults, Group};
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Timestamp};
 use onepipe_rivals::{Config, Delivery, Links, Method, Rival, SendError, To};
+use onepipe_wire::parse_header;
 use proptest::prelude::*;
 
 fn methods() -> impl Strategy<Value = Method> {
@@ -136,6 +137,20 @@ fn coalesces_messages_to_same_member() {
     }
     group.drain(0);
     assert_eq!(group.in_flight.len(), 1, "ten messages of 64 bytes fit one frame");
+}
+
+#[test]
+fn token_follows_the_messages_of_its_holder() {
+    let mut holder = Rival::new(Config::new(Method::Token, ProcessId(0), 4)).expect("valid");
+    let now = Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(1 << 50) };
+    holder.send(now, To::All, &[0; 64]).expect("the queue has space");
+    let mut slot = [0; 1_472];
+    let mut receivers = Vec::new();
+    while let Some(transmit) = holder.poll_transmit(now, &mut slot) {
+        let (header, _) = parse_header(&slot[..transmit.bytes]).expect("a header");
+        receivers.push(header.dst().0);
+    }
+    assert_eq!(receivers, [1, 2, 3, 1], "the token goes to the successor last");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use onepipe_sim_network::{
     Fault, HopKind, LinkFaults, LinkId, Network, NodeContext, NodeId, Stats,
 };
 use onepipe_sim_scenarios::Plan;
+use onepipe_sim_traffic::CpuTimes;
 use onepipe_topology::Topology;
 
 use crate::node::{Node, Process};
@@ -22,10 +23,8 @@ pub struct FabricSetup<'a> {
     pub plan: &'a Plan,
     /// Number of processes, a multiple of those on a host.
     pub processes: u32,
-    /// CPU time of a process for each message that it sends, in ns.
-    pub message_ns: u64,
-    /// CPU time of a process for each acknowledgement that it sends, in ns.
-    pub ack_ns: u64,
+    /// CPU times of a process.
+    pub cpu: CpuTimes,
     /// CPU time of the controller for each process that it contacts, in ns: half for a frame that
     /// it sends and half for one that it receives. Beacons, Hello frames and announcements
     /// cost nothing.

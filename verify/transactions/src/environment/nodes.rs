@@ -101,7 +101,7 @@ impl<P: Program> Nodes<P> {
             ..fabric.plan.endpoint.clone()
         };
         let endpoint = Endpoint::new(config).expect("the plan's endpoint is in range");
-        let built = Process::new(process, endpoint, fabric.message_ns, fabric.ack_ns);
+        let built = Process::new(process, endpoint, fabric.cpu);
         self.servers[id as usize] = Some(self.program.build_server(process, incarnation));
         built
     }

@@ -70,9 +70,9 @@ impl<S: Keyed, L: Load<S>> RivalCluster<S, L> {
     /// # Panics
     /// The processes do not fit the fabric, or the setup has a controller.
     pub fn new(setup: Setup, protocol: Protocol, load: L) -> Self {
-        let (plan, processes, message_ns) = (setup.plan.clone(), setup.processes, setup.message_ns);
+        let (plan, processes, cpu) = (setup.plan.clone(), setup.processes, setup.cpu);
         let program = Transactions { setup, protocol, load, state: PhantomData };
-        Self { nodes: RivalNetwork::new(&plan, processes, message_ns, program) }
+        Self { nodes: RivalNetwork::new(&plan, processes, cpu, program) }
     }
 
     fn hosts(&self) -> u32 {

@@ -5,7 +5,7 @@ use onepipe_node::{Host, HostEvent};
 use onepipe_sim_engine::{Instant, NANOSECOND};
 use onepipe_sim_network::{Application, FabricEvent, LinkId, Network, NodeContext, NodeId};
 use onepipe_sim_scenarios::Plan;
-use onepipe_sim_traffic::Forwarder;
+use onepipe_sim_traffic::{CpuTimes, Forwarder};
 use onepipe_topology::{Node as Vertex, Topology};
 
 use super::process::{RivalNode, RivalProcess};
@@ -37,8 +37,8 @@ pub trait RivalProgram {
 /// The nodes of the network.
 pub(super) struct RivalNodes<P: RivalProgram> {
     program: P,
-    /// CPU time of a process for each message that it sends, in ns.
-    message_ns: u64,
+    /// CPU times of a process.
+    cpu: CpuTimes,
     topology: Topology,
     /// The servers of the processes; `None` before their hosts have started.
     servers: Vec<Option<P::Server>>,
@@ -54,7 +54,7 @@ impl<P: RivalProgram> RivalNodes<P> {
 
     fn build_process(&mut self, id: u32) -> RivalProcess {
         self.servers[id as usize] = Some(self.program.build(ProcessId(id)));
-        RivalProcess::new(ProcessId(id), self.message_ns)
+        RivalProcess::new(ProcessId(id), self.cpu)
     }
 
     fn server(&mut self, node: NodeId, port: Port) -> Option<&mut P::Server> {
@@ -127,18 +127,17 @@ pub struct RivalNetwork<P: RivalProgram> {
 }
 
 impl<P: RivalProgram> RivalNetwork<P> {
-    /// Builds the network of a plan and starts it. The CPU of a process needs `message_ns` for each
-    /// message that it sends.
+    /// Builds the network of a plan and starts it. Each process has the CPU times `cpu`.
     ///
     /// # Panics
     /// The processes do not fit the fabric, or the plan has a controller.
-    pub fn new(plan: &Plan, processes: u32, message_ns: u64, program: P) -> Self {
+    pub fn new(plan: &Plan, processes: u32, cpu: CpuTimes, program: P) -> Self {
         let topology = Topology::new(plan.shape, plan.processes_per_host);
         let topology = topology.expect("the plan's processes fit the shape");
         assert!(plan.control_plane.is_none(), "rivals have no controller");
         let nodes = RivalNodes {
             program,
-            message_ns,
+            cpu,
             topology: topology.clone(),
             servers: (0..processes).map(|_| None).collect(),
             links: LinkBytes::new(plan.network.host_link.overhead_bytes),

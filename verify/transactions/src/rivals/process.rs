@@ -3,30 +3,29 @@
 use onepipe_base::{Machine, Mono, Now, Port, ProcessId, Transmit, Verdict};
 use onepipe_node::Host;
 use onepipe_sim_network::FabricNode;
-use onepipe_sim_traffic::{Forwarder, RateLimited};
+use onepipe_sim_traffic::{CpuTimes, Forwarder, RateLimited};
 
 use super::datagrams::Datagrams;
 use crate::usage::Sent;
 
-/// A process: datagrams, with a CPU of limited speed.
+/// A process: datagrams, with threads of limited speed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RivalProcess {
     id: ProcessId,
     limited: RateLimited<Datagrams>,
     sent: Sent,
-    message_ns: u64,
 }
 
 impl RivalProcess {
-    /// Creates a process whose CPU needs `message_ns` for each message that it sends.
-    pub fn new(id: ProcessId, message_ns: u64) -> Self {
-        let limited = RateLimited::counting(Datagrams::new(id), message_ns);
-        Self { id, limited, sent: Sent::default(), message_ns }
+    /// Creates a process with these CPU times.
+    pub fn new(id: ProcessId, cpu: CpuTimes) -> Self {
+        let limited = RateLimited::counting(Datagrams::new(id), cpu);
+        Self { id, limited, sent: Sent::default() }
     }
 
-    /// Returns what the process has sent.
+    /// Returns what the process has sent, and the CPU time that it has used.
     pub fn sent(&self) -> Sent {
-        self.sent
+        Sent { cpu: self.limited.spent(), ..self.sent }
     }
 
     /// Sends a message.
@@ -57,7 +56,7 @@ impl Machine for RivalProcess {
         // A message to oneself leaves in no frame, and takes as much CPU time as any other.
         if event.0 == self.id {
             self.sent.local += 1;
-            self.limited.charge_ns(self.message_ns);
+            self.limited.charge_local_message();
         }
         Some(event)
     }
