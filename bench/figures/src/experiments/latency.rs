@@ -84,6 +84,7 @@ fn grows(measured: &Measured, curve: &str, paper: f64, text: &str) -> Option<Ver
 }
 
 /// The 5th and 95th percentiles of figure 9a, in us, at [`IDLE_XS`].
+#[allow(clippy::approx_constant, reason = "a percentile of the paper, in us")]
 const BE_P5: [f64; 4] = [3.14, 4.02, 5.29, 5.62];
 const BE_P95: [f64; 4] = [6.88, 7.53, 9.67, 11.2];
 const R_P5: [f64; 4] = [8.17, 12.46, 16.05, 15.72];
