@@ -14,8 +14,8 @@ use crate::values::Values;
 use crate::verdict::Outcome;
 pub use crate::verdict::{Verdict, is_near};
 use crate::{
-    Background, KeyValue, Large, Multicast, Rack, ReplicaRemoval, Setup, Table, Takeover, Tpcc,
-    cores,
+    Background, Disruption, Isolation, KeyValue, Large, Multicast, Rack, ReplicaRemoval, Setup,
+    Table, Takeover, Tpcc, cores,
 };
 
 /// An experiment with one figure.
@@ -161,6 +161,10 @@ pub enum Task {
     Rack(Rack),
     /// Takeover from a primary to a secondary arbiter on Fastpass's rack.
     Takeover(Takeover),
+    /// A link that drops packets, until the arbiter avoids it.
+    Isolation(Isolation),
+    /// Crashes of members of a bulk multicast.
+    Disruption(Disruption),
     /// Bulk multicast.
     Multicast(Multicast),
     /// A large payload in the total order, beside small messages.
@@ -304,6 +308,8 @@ impl Task {
             }
             Self::Rack(rack) => rack.run(),
             Self::Takeover(takeover) => takeover.run(),
+            Self::Isolation(isolation) => isolation.run(),
+            Self::Disruption(disruption) => disruption.run(),
             Self::Multicast(multicast) => multicast.run(),
             Self::Communication { nodes } => cores::communication(*nodes),
             Self::Large(large) => large.run(),
@@ -337,10 +343,19 @@ impl Task {
     }
 }
 
-/// Runs a recovery. Returns `recovery_us`, the mean stall of the barriers.
+/// Runs a recovery. Returns `recovery_us`, the mean stall of the barriers, `recovery_min_us` and
+/// `recovery_max_us`, the shortest and the longest, and `detection_us`, the time until a neighbour
+/// detected the failure.
 fn recovered(options: &Options) -> Result<Values> {
     let measured = onepipe_sim_recovery::run(options, |_| {})?;
-    Ok([("recovery_us".to_owned(), measured.stall_us())].into())
+    let stalls = &measured.stalls_us;
+    let values = [
+        ("recovery_us", Some(measured.stall_us())),
+        ("recovery_min_us", stalls.first().copied()),
+        ("recovery_max_us", stalls.last().copied()),
+        ("detection_us", Some(measured.detection_us)),
+    ];
+    Ok(values.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect())
 }
 
 impl crate::Experiment {

@@ -44,9 +44,9 @@ mod verdict;
 
 pub use calibration::Calibration;
 pub use env::{
-    Access, Background, Class, Condition, Form, InFlight, KeyValue, Large, Multicast, PrimaryFault,
-    Rack, RackTraffic, ReplicaRemoval, Scheduler, Scheme, Setup, System, Table, Takeover, Threads,
-    Tpcc, Traffic,
+    Access, Background, Class, Condition, Disruption, Form, InFlight, Isolation, KeyValue, Large,
+    Multicast, PrimaryFault, Rack, RackTraffic, ReplicaRemoval, Scheduler, Scheme, Setup, System,
+    Table, Takeover, Threads, Tpcc, Traffic,
 };
 pub use experiment::{
     Agreed, Axis, Claim, Comparison, ContradictedPoints, Curve, Experiment, Measured, Role, Task,

@@ -2,7 +2,9 @@
 //! `xs_quick` they take a minute on two cores; their verdicts are not final.
 
 use crate::experiment::Task;
-use crate::{Background, Rack, RackTraffic, ReplicaRemoval, Setup, Takeover};
+use crate::{
+    Background, Disruption, Isolation, Rack, RackTraffic, ReplicaRemoval, Setup, Takeover,
+};
 
 /// Longest time before a measurement, in us.
 const WARM_UP_US_MAX: u64 = 600;
@@ -30,6 +32,14 @@ impl Task {
             Self::Takeover(takeover) => {
                 let trials = takeover.trials.min(TRIALS_MAX);
                 Self::Takeover(Takeover { trials, ..takeover })
+            }
+            Self::Isolation(isolation) => {
+                let trials = isolation.trials.min(TRIALS_MAX);
+                Self::Isolation(Isolation { trials, ..isolation })
+            }
+            Self::Disruption(disruption) => {
+                let moments = disruption.moments.min(TRIALS_MAX);
+                Self::Disruption(Disruption { moments, ..disruption })
             }
             // The peak rate of a large store takes a minute of processor time and more.
             Self::KeyValue(store) if store.processes > PROCESSES_MAX => return None,

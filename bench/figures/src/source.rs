@@ -32,6 +32,8 @@ impl Experiment {
             "large" => (ONEPIPE, "section 7.2, extended".to_owned()),
             "large-from" => (RDMC, "section 4.6, extended".to_owned()),
             "F-I" => (FASTPASS, "section 5.1".to_owned()),
+            "F-J" => (FASTPASS, "section 5.2".to_owned()),
+            "R-fail" => (RDMC, "section 4.6".to_owned()),
             "R-slow" | "R-slack" => (RDMC, "section 4.5".to_owned()),
             id => match id.split_once('-') {
                 None => (ONEPIPE, format!("figure {id}")),

@@ -3,6 +3,8 @@
 mod application;
 mod background;
 mod beacons;
+mod disruption;
+mod isolation;
 mod large;
 mod multicast;
 mod node;
@@ -31,6 +33,8 @@ use self::application::TestbedApp;
 pub use self::background::Background;
 pub(crate) use self::background::QUEUE_BYTES;
 pub(crate) use self::beacons::beacon_share;
+pub use self::disruption::Disruption;
+pub use self::isolation::Isolation;
 pub use self::large::Large;
 pub use self::multicast::{Condition, Multicast, Scheme};
 use self::node::Node;

@@ -95,12 +95,12 @@ impl Rack {
     ///   in frames and in bytes.
     ///
     /// In addition, returns for
-    /// - four senders: `ping_p50_ms` and so on, round-trip times;
+    /// - four senders: `ping_p50_ms` and so on, round-trip times, and `control_percent`, bytes of
+    ///   control packets relative to those of frames in timeslots;
     /// - five connections: `deviation_mbps`, the standard deviation of a sender's throughput in an
     ///   interval from the mean of all senders in that interval, without the intervals in which a
     ///   connection starts or ends; and `deviation_all_mbps`, with them;
-    /// - load: `control_percent`, bytes of control packets relative to those of frames in
-    ///   timeslots, and `wait_slots`, how many timeslots a frame waits on average;
+    /// - load: `control_percent`, and `wait_slots`, how many timeslots a frame waits on average;
     /// - incast: `flow_p50_ms` and so on, the time from a query to the end of a response.
     ///
     /// # Errors
@@ -118,6 +118,8 @@ impl Rack {
                     let ns = measured.ping_ns(percent / 100.0) as f64;
                     put(format!("ping_p{percent}_ms"), ns / 1e6);
                 }
+                let sent = measured.slots_sent * setup.full_len();
+                put("control_percent".to_owned(), control_percent(&measured, sent));
             }
             RackTraffic::FiveSenders { .. } | RackTraffic::ComeAndGo { .. } => {
                 let [steady, all] = deviations(&setup, &plan, &measured);
@@ -126,8 +128,7 @@ impl Rack {
             }
             RackTraffic::Load { .. } | RackTraffic::LoadToFew { .. } => {
                 let sent = measured.slots_sent * setup.full_len();
-                let percent = 100.0 * measured.control_bytes as f64 / sent.max(1) as f64;
-                put("control_percent".to_owned(), percent);
+                put("control_percent".to_owned(), control_percent(&measured, sent));
                 put("wait_slots".to_owned(), measured.wait_slots(setup.slot_ns()));
             }
             RackTraffic::Incast { .. } => {
@@ -211,6 +212,11 @@ impl Rack {
             }
         }
     }
+}
+
+/// Returns the bytes of control packets relative to `sent`, in percent.
+fn control_percent(measured: &Measured, sent: u64) -> f64 {
+    100.0 * measured.control_bytes as f64 / sent.max(1) as f64
 }
 
 /// Returns a setup with offered frames instead of TCP.

@@ -113,6 +113,9 @@ const IDEAL: &str = "ours is limited by the injector's 10 Gbit/s, and at 150 B b
                      packets of 1500 B the injector sends 798 k/s, so ten times needs a rival of \
                      80 k/s, and our own PrimCast does more (docs/results/benchmarks.md)";
 
+const NOTHING_WAITS: &str = "no message waits for a later one here, so the latency of an idle fabric \
+                             is already the lowest";
+
 macro_rules! curves {
     ($(($name:literal, $orderer:expr, $bytes:literal, $remark:expr),)*) => {
         vec![$(Curve {
@@ -183,6 +186,18 @@ pub fn throughput_and_latency() -> Experiment {
                     Some(Verdict::new(most < 100.0, ours, "tens of us".into()))
                 },
                 remark: "",
+            },
+            Claim {
+                text: "the higher the throughput, the lower the latency (figure 4): at the highest \
+                       load that is sustained 150 B take less than at the lowest",
+                verify: |measured| {
+                    let curve = "switches, 150 B";
+                    let lowest = measured.at(curve, 10.0)?;
+                    let (kps, highest) = max_sustained(measured, curve)?;
+                    let ours = format!("{lowest:.2} us at 10 k/s, {highest:.2} at {kps:.0} k/s");
+                    Some(Verdict::new(highest < lowest, ours, "latency falls".into()))
+                },
+                remark: NOTHING_WAITS,
             },
             Claim {
                 text: "a request of 1500 B is delivered 12 us earlier than by the rival, at the \

@@ -3,6 +3,8 @@
 mod agreed;
 mod background;
 mod cores;
+mod disruption;
+mod isolation;
 mod large;
 mod latency;
 mod multicast;
@@ -53,6 +55,7 @@ pub fn all() -> Vec<Experiment> {
         cores::paths(),
         rack::resent(),
         takeover::takeover(),
+        isolation::isolation(),
         multicast::large(),
         multicast::medium(),
         multicast::blocks(),
@@ -62,6 +65,7 @@ pub fn all() -> Vec<Experiment> {
         robust::stall(),
         robust::slow_link(),
         robust::slack(),
+        disruption::disruption(),
         agreed::throughput_and_latency(),
         large::beside(),
         large::crossover(),

@@ -2,7 +2,7 @@
 
 use crate::experiment::{Axis, Claim, Curve, Experiment, Measured, Role, Task, Verdict};
 use crate::reference::Reference;
-use crate::verdict::Better;
+use crate::verdict::{Better, Contradiction, Stated};
 
 const DELAYS: &[f64] = &[0.0, 1.0, 5.0, 25.0, 125.0];
 const INTERVALS: &[f64] = &[1.0, 10.0, 100.0, 1_000.0];
@@ -100,6 +100,12 @@ pub fn waiting() -> Experiment {
     }
 }
 
+/// The text's and the points' cores of a switch without the kernel's network stack.
+const SWITCH_CORE: Contradiction = Contradiction::Differ(
+    Stated { value: 1.0, text: "one core at 10 us (section 7.2)" },
+    Stated { value: 1.6, text: "1.6 cores at 10 us (figure 13a)" },
+);
+
 /// Figure 13a.
 pub fn beacon_cores() -> Experiment {
     Experiment {
@@ -127,6 +133,19 @@ pub fn beacon_cores() -> Experiment {
                     let ours = format!("{cores:.2} cores, I/O not counted");
                     let paper = "1, by the text; 1.67 by the figure's points".into();
                     Some(Verdict::new(cores <= 1.0, ours, paper))
+                },
+                remark: "",
+            },
+            Claim {
+                text: "one core of a switch, which does a third of a host's core, sustains 10 us \
+                       without the kernel's network stack",
+                verify: |measured| {
+                    let host = measured.at("the switch machine, without I/O", 10.0)?;
+                    let cores = 3.0 * host;
+                    let ours = format!("{cores:.2} cores, three times this machine's {host:.2}");
+                    let paper = "1, by the text; 1.6 by the figure's points, 10 with the stack";
+                    let verdict = Verdict::new(cores <= 1.0, ours, paper.into());
+                    Some(verdict.or_contradiction(SWITCH_CORE))
                 },
                 remark: "",
             },

@@ -1,8 +1,10 @@
 //! Figure 10: how long a failure stalls the barriers.
 
-use crate::experiment::{Axis, Claim, Curve, Experiment, Role, Task, Variant, Verdict, is_near};
+use crate::experiment::{
+    Axis, Claim, Curve, Experiment, Measured, Role, Task, Variant, Verdict, is_near,
+};
 use crate::reference::Reference;
-use crate::verdict::Better;
+use crate::verdict::{Better, NEAR, Outcome};
 
 const RACK: &str = "one notice reports all failures of a rack; for a notice for each failure see its \
                     curve";
@@ -18,6 +20,42 @@ const ONE_BY_ONE: &str = "ToR switch, a notice for each failure";
 const ONE_BY_ONE_REMARK: &str = "a contact of 3 us for each of 8 failures at each of 23 processes \
                                  takes 552 us: the paper's notices cost less, as for a host";
 const AT_ONCE: [&str; 2] = ["core link, decided at once", "core switch, decided at once"];
+
+/// Numbers of hosts in the figure.
+const HOSTS: &[f64] = &[2.0, 4.0, 8.0, 16.0, 32.0];
+/// Time of an unordered frame from a process to another over five switches, in us: the diameter of
+/// the testbed (figure 9a, "unorder", 32 processes).
+const DIAMETER_US: f64 = 5.35;
+const STATED: &str = "of one run of one fabric, whose processes stall for nearly the same time; the \
+                      paper does not say of what its extremes are";
+
+/// The shortest and the longest stall in the paper, in us, by [`HOSTS`].
+const HOST_MIN: [f64; 5] = [47.66, 45.57, 50.27, 73.35, 103.42];
+const HOST_MAX: [f64; 5] = [57.89, 65.22, 72.56, 102.76, 144.58];
+const RACK_MIN: [f64; 5] = [45.97, 54.26, 70.26, 147.56, 406.84];
+const RACK_MAX: [f64; 5] = [63.97, 68.70, 95.58, 189.05, 527.64];
+
+/// Compares the shortest and the longest stalls of a curve with the paper's, at all numbers of
+/// hosts that were measured.
+fn extremes(measured: &Measured, curve: &str, least: [f64; 5], most: [f64; 5]) -> Option<Verdict> {
+    let of = |name: &'static str, paper: [f64; 5]| {
+        let at = |(x, paper): (&f64, f64)| Some(measured.other(curve, *x, name)? / paper);
+        HOSTS.iter().zip(paper).filter_map(at).collect::<Vec<f64>>()
+    };
+    let range = |ratios: &[f64]| {
+        let least = ratios.iter().copied().reduce(f64::min)?;
+        Some((least, ratios.iter().copied().reduce(f64::max)?))
+    };
+    let (least, most) = (of("recovery_min_us", least), of("recovery_max_us", most));
+    let (shortest, longest) = (range(&least)?, range(&most)?);
+    let ours = format!(
+        "shortest {:.2} to {:.2}, longest {:.2} to {:.2} of the paper's",
+        shortest.0, shortest.1, longest.0, longest.1
+    );
+    let all = (shortest.0.min(longest.0), shortest.1.max(longest.1));
+    let outcome = Outcome::of(all, &NEAR, Some(Better::Lower));
+    Some(Verdict { outcome, ..Verdict::new(true, ours, "1".into()) })
+}
 
 /// Returns the run; `None` where the paper has no core switch, in fewer than two racks.
 fn at(component: &str, variant: Variant, hosts: f64) -> Option<Task> {
@@ -52,10 +90,44 @@ pub fn by_component() -> Experiment {
             Curve::predicted(AT_ONCE[0], None, "", |x| at("core-link", Variant::NoWaits, x)),
             Curve::predicted(AT_ONCE[1], None, "", |x| at("core-switch", Variant::NoWaits, x)),
         ],
-        xs: &[2.0, 4.0, 8.0, 16.0, 32.0],
+        xs: HOSTS,
         xs_quick: &[2.0, 8.0, 32.0],
         reference: Reference::new(include_str!("../../data/failure_recovery.tsv")),
         claims: vec![
+            Claim {
+                text: "a failure is detected after 10 beacon intervals: 30 us (a host of 32, within \
+                       25 %)",
+                verify: |measured| {
+                    let us = measured.other("host", 32.0, "detection_us")?;
+                    Some(Verdict::near(us, 30.0, Better::Lower, "us"))
+                },
+                remark: "",
+            },
+            Claim {
+                text: "once a core link of 32 hosts is detected, recovery takes 6 diameters of the \
+                       network and what messages cost (at most 25 % more than the paper's 39.8 us)",
+                verify: |measured| {
+                    let of = |name| measured.other("core link", 32.0, name);
+                    let us = of("recovery_us")? - of("detection_us")?;
+                    let diameters = us / DIAMETER_US;
+                    let ours = format!("{us:.1} us, {diameters:.1} diameters");
+                    let paper = format!("39.8 us, {:.1} diameters", 39.8 / DIAMETER_US);
+                    let expected = NEAR.start() * 39.8..=NEAR.end() * 39.8;
+                    Some(Verdict::in_range(us, expected, Better::Lower, ours, paper))
+                },
+                remark: "",
+            },
+            Claim {
+                text: "the shortest and the longest stall by a host lie within 25 % of the paper's",
+                verify: |measured| extremes(measured, "host", HOST_MIN, HOST_MAX),
+                remark: STATED,
+            },
+            Claim {
+                text: "the shortest and the longest stall by a ToR switch lie within 25 % of the \
+                       paper's",
+                verify: |measured| extremes(measured, "ToR switch", RACK_MIN, RACK_MAX),
+                remark: STATED,
+            },
             Claim {
                 text: "failures that leave all connected recover fastest: a core link before a host, at 8 \
                        hosts and at 32",
