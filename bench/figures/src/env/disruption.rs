@@ -20,8 +20,8 @@ const RUN_NS: u64 = 10_000_000_000;
 pub struct Disruption {
     /// Number of members, the root included.
     pub members: u32,
-    /// Number of moments at which a member crashes, from the beginning of the transfer to shortly
-    /// after its end. At each, the root, the first relay and the last member crash in separate
+    /// Number of moments at which a member crashes, from the beginning of the transfer to as long
+    /// again after its end. At each, the root, the first relay and the last member crash in separate
     /// trials.
     pub moments: u32,
 }
@@ -47,8 +47,8 @@ impl Disruption {
         let (mut aware, mut survivors) = (0_u64, 0_u64);
         let (mut failed, mut closed, mut wrong) = (0_u64, 0_u64, 0_u64);
         for moment in 0..u64::from(self.moments) {
-            // The last moments lie after the end of the transfer.
-            let at_ns = 1 + last_ns * 12 * moment / (10 * u64::from(self.moments));
+            // The second half of the moments lies after the last delivery.
+            let at_ns = 1 + 2 * last_ns * moment / u64::from(self.moments);
             for rank in [0, 1, self.members as usize - 1] {
                 let mut env = SimEnv::new(&setup);
                 env.crash(rank, at_ns);
