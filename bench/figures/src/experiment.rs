@@ -249,6 +249,17 @@ pub enum Variant {
     NoWaits,
 }
 
+/// Which tasks run at the same time as a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Neighbours {
+    /// None: the task measures real time.
+    None,
+    /// Any that do not need gigabytes, as the task does.
+    Small,
+    /// Any that do not measure real time.
+    All,
+}
+
 /// Number of ports of the switch in [`Task::BeaconCores`] (1Pipe section 7.2).
 const SWITCH_PORTS: u16 = 32;
 /// Rate of the links whose messages wait in [`Task::Reorder`]: 100 Gbit/s (1Pipe section 7.1).
@@ -257,11 +268,22 @@ const LINK_BYTES_PER_NS: f64 = 12.5;
 const ROUNDS: usize = 20_000;
 
 impl Task {
-    /// Whether the task must run alone because it measures real time or needs gigabytes.
-    pub fn runs_alone(&self) -> bool {
+    /// Returns what runs beside the task.
+    pub(crate) fn neighbours(&self) -> Neighbours {
         match self {
-            Self::MachineCosts(_) | Self::BeaconCores { .. } | Self::Reorder { .. } => true,
-            Self::Timeslots { .. } | Self::Paths { .. } | Self::Communication { .. } => true,
+            Self::MachineCosts(_) | Self::BeaconCores { .. } | Self::Reorder { .. } => {
+                Neighbours::None
+            }
+            Self::Timeslots { .. } | Self::Paths { .. } | Self::Communication { .. } => {
+                Neighbours::None
+            }
+            _ if self.needs_gigabytes() => Neighbours::Small,
+            _ => Neighbours::All,
+        }
+    }
+
+    fn needs_gigabytes(&self) -> bool {
+        match self {
             Self::Order(setup) => setup.processes > 5_000,
             Self::Multicast(multicast) => multicast.is_large(),
             Self::RecoveryAtScale { hosts, .. } => *hosts > 5_000,

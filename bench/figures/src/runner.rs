@@ -6,14 +6,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::Experiment;
-use crate::experiment::{Measured, Task};
+use crate::experiment::{Measured, Neighbours, Task};
 use crate::shard::Shard;
 use crate::values::Values;
 
@@ -49,6 +49,41 @@ pub struct Progress<'a> {
     pub total: usize,
     /// The task that finished last.
     pub last: &'a str,
+}
+
+/// The turn of a task that needs gigabytes.
+type Turn<'lock, 'task> = MutexGuard<'lock, std::vec::IntoIter<&'task Task>>;
+
+/// Tasks that several threads run.
+#[derive(Debug)]
+struct Waiting<'a> {
+    small: Vec<&'a Task>,
+    next_small: AtomicUsize,
+    /// Tasks that need gigabytes. The lock is held while one of them runs.
+    large: Mutex<std::vec::IntoIter<&'a Task>>,
+}
+
+impl<'a> Waiting<'a> {
+    fn new(small: Vec<&'a Task>, large: Vec<&'a Task>) -> Self {
+        Self { small, next_small: AtomicUsize::new(0), large: Mutex::new(large.into_iter()) }
+    }
+
+    fn len(&self) -> usize {
+        let large = self.large.lock().unwrap_or_else(PoisonError::into_inner);
+        self.small.len() + large.len()
+    }
+
+    /// Returns the next task, a large one if none is running. Its turn ends when the second value
+    /// is dropped.
+    fn next(&self) -> Option<(&'a Task, Option<Turn<'_, 'a>>)> {
+        if let Ok(mut large) = self.large.try_lock()
+            && let Some(task) = large.next()
+        {
+            return Some((task, Some(large)));
+        }
+        let next = self.next_small.fetch_add(1, Ordering::Relaxed);
+        Some((self.small.get(next)?, None))
+    }
 }
 
 impl Record {
@@ -163,20 +198,21 @@ impl Record {
         let recorded = total - missing.len();
         progress(Progress { done: recorded, total, last: "" });
         let file = self.append()?;
-        // Tasks that must run alone go first.
-        missing.sort_by_key(|task| !task.runs_alone());
-        let alone_count = missing.iter().filter(|task| task.runs_alone()).count();
-        let (alone, others) = missing.split_at(alone_count);
+        let of = |neighbours| {
+            let tasks = missing.iter().copied();
+            tasks.filter(|task| task.neighbours() == neighbours).collect::<Vec<&Task>>()
+        };
+        let alone = Waiting::new(of(Neighbours::None), vec![]);
+        let others = Waiting::new(of(Neighbours::All), of(Neighbours::Small));
         // One lock for all three: lines of the file stay whole, and progress counts up.
         let output = Mutex::new((Vec::new(), file, progress));
         let build = &self.build;
-        for (missing, jobs) in [(alone, 1), (others, jobs)] {
-            let next = AtomicUsize::new(0);
+        for (waiting, jobs) in [(alone, 1), (others, jobs)] {
             std::thread::scope(|scope| {
-                for _ in 0..jobs.clamp(1, missing.len().max(1)) {
+                for _ in 0..jobs.clamp(1, waiting.len().max(1)) {
                     scope.spawn(|| {
                         while !is_cancelled.load(Ordering::Relaxed)
-                            && let Some(task) = missing.get(next.fetch_add(1, Ordering::Relaxed))
+                            && let Some((task, _turn)) = waiting.next()
                         {
                             let began = Instant::now();
                             let result = task.run().map_err(|error| format!("{error:#}"));
@@ -244,4 +280,25 @@ fn build() -> Result<String> {
     let program = std::env::current_exe().context("finding this program")?;
     let bytes = std::fs::read(&program).context("reading this program")?;
     Ok(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(&bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_most_one_large_task_runs() {
+        let beacons = |interval_ns| Task::BeaconCores { interval_ns };
+        let (one, other, small) = (beacons(1), beacons(2), beacons(3));
+        let waiting = Waiting::new(vec![&small], vec![&one, &other]);
+        assert_eq!(waiting.len(), 3);
+        let (first, turn) = waiting.next().expect("three tasks wait");
+        let (second, none) = waiting.next().expect("two tasks wait");
+        assert_eq!((first.key(), second.key()), (one.key(), small.key()));
+        assert!(turn.is_some() && none.is_none());
+        assert!(waiting.next().is_none(), "the second large task waits for the first");
+        drop(turn);
+        assert_eq!(waiting.next().map(|(task, _)| task.key()), Some(other.key()));
+        assert!(waiting.next().is_none());
+    }
 }
