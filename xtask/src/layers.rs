@@ -37,6 +37,7 @@ const RANKS: &[(&str, u8)] = &[
     ("protocol/large", 3),
     ("sim/*", 4),
     ("transport/*", 4),
+    ("dataplane/*", 4),
     ("apps/*", 4),
     ("apps/*/replica", 4),
     ("daemons/*", 5),
@@ -51,8 +52,8 @@ const RANKS: &[(&str, u8)] = &[
     ("xtask", 7),
 ];
 
-/// Rank 4: families (sim, transport, apps). Crates of one family may import each other, not those
-/// of another family.
+/// Rank 4: families (sim, transport, dataplane, apps). Crates of one family may import each other,
+/// not those of another family.
 const FAMILIES: u8 = 4;
 /// Rank 5: what users start or link; runs in real time only.
 const PRODUCTS: u8 = 5;
@@ -110,7 +111,9 @@ fn may_import(from: &str, to: &str, is_dev: bool) -> Result<(), &'static str> {
         (PRODUCTS, _) if family(to) == "sim" => Err("what users run does not hold a simulator"),
         (PRODUCTS, PRODUCTS) if is_dev => Ok(()),
         (FAMILIES, FAMILIES) if is_same_family => Ok(()),
-        (FAMILIES, FAMILIES) => Err("the families (sim, transport, apps) never import each other"),
+        (FAMILIES, FAMILIES) => {
+            Err("the families (sim, transport, dataplane, apps) never import each other")
+        }
         _ if upper == lower => Err("siblings talk through `wire` frames or a crate that owns both"),
         _ => Ok(()),
     }

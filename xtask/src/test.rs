@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use counts::Counts;
+use tools::Features;
 
 /// The seed of property tests, unless the environment sets one: a change fails for its own faults,
 /// not for a fresh draw. `cargo test` by hand draws fresh cases each time.
@@ -52,16 +53,21 @@ const STEPS: &[Step] = &[
     step("requirements", "cargo xtask requirements", requirements, ALWAYS),
     step(
         "lints",
-        "cargo clippy --workspace --features onepipe-cli/etcd --all-targets -- -D warnings",
+        "cargo clippy --workspace --features onepipe-cli/etcd,onepipe-cli/xdp --all-targets -- -D warnings",
         command,
         ALWAYS,
     ),
     step("unit tests", "cargo test --workspace --no-fail-fast --lib --bins", tests, QUICK),
     // Unit, property and integration tests; fuzz corpora replayed.
-    step("tests", "cargo test --workspace --features onepipe-cli/etcd --no-fail-fast", tests, FULL),
+    step(
+        "tests",
+        "cargo test --workspace --features onepipe-cli/etcd,onepipe-cli/xdp --no-fail-fast",
+        tests,
+        FULL,
+    ),
     step(
         "documentation tests",
-        "cargo test --workspace --features onepipe-cli/etcd --no-fail-fast --doc",
+        "cargo test --workspace --features onepipe-cli/etcd,onepipe-cli/xdp --no-fail-fast --doc",
         documentation_tests,
         FULL,
     ),
@@ -71,17 +77,22 @@ const STEPS: &[Step] = &[
         is_beside: true,
         ..step(
             "soak",
-            "cargo xtask soak --debug --features onepipe-cli/etcd --minutes 3 --times 4 --seed 1",
+            "cargo xtask soak --debug --features onepipe-cli/etcd,onepipe-cli/xdp --minutes 3 --times 4 --seed 1",
             soak,
             FULL,
         )
     },
-    step("histories", "cargo xtask same --debug --features onepipe-cli/etcd", same, FULL),
+    step(
+        "histories",
+        "cargo xtask same --debug --features onepipe-cli/etcd,onepipe-cli/xdp",
+        same,
+        FULL,
+    ),
     // A separate build: in all others the feature `mistakes` is off. All packages are selected, so
     // that libraries of others are those of the tests.
     step(
         "mistakes",
-        "cargo test --workspace --features onepipe-cli/etcd --features mistakes --test mistakes",
+        "cargo test --workspace --features onepipe-cli/etcd,onepipe-cli/xdp --features mistakes --test mistakes",
         tests,
         FULL,
     ),
@@ -111,28 +122,36 @@ pub enum Install {
 /// The checked workspace, and what can be built there.
 struct Checkout {
     root: PathBuf,
-    /// Whether the feature `etcd` is built and tested.
-    has_etcd: bool,
+    features: Features,
     install: Install,
 }
 
 impl Checkout {
     /// The command of a step, without features that cannot be built here.
     fn command(&self, by_hand: &str) -> String {
-        if self.has_etcd { by_hand.to_string() } else { by_hand.replace(ETCD, "") }
+        let Features { etcd, xdp } = self.features;
+        let built = [(etcd, "onepipe-cli/etcd"), (xdp, "onepipe-cli/xdp")];
+        let built: Vec<&str> =
+            built.into_iter().filter(|(is_built, _)| *is_built).map(|(_, name)| name).collect();
+        match built.is_empty() {
+            true => by_hand.replace(ALL_FEATURES, ""),
+            false => by_hand.replace(ALL_FEATURES, &format!(" --features {}", built.join(","))),
+        }
     }
 }
 
-/// The feature that needs protoc and etcd.
-const ETCD: &str = " --features onepipe-cli/etcd";
+/// The features that need more than cargo: protoc and etcd, and clang.
+const ALL_FEATURES: &str = " --features onepipe-cli/etcd,onepipe-cli/xdp";
 
 /// Runs all steps of `extent`; stops at the first that fails.
 pub fn run(root: &Path, extent: Extent, install: Install) -> Result<()> {
-    let has_etcd = match install {
-        Install::Missing => tools::install_missing().map(|()| true)?,
+    let features = match install {
+        Install::Missing => {
+            tools::install_missing().map(|()| Features { etcd: true, xdp: true })?
+        }
         Install::Nothing => tools::report_missing()?,
     };
-    let checkout = Checkout { root: root.to_path_buf(), has_etcd, install };
+    let checkout = Checkout { root: root.to_path_buf(), features, install };
     let steps: Vec<&Step> = STEPS.iter().filter(|step| step.extents.contains(&extent)).collect();
     let mut counts = Counts::default();
     let outcome = run_steps(&checkout, &steps, &mut counts);
@@ -336,8 +355,9 @@ mod tests {
         super::step("it", "cargo no-such-command", run, ALWAYS)
     }
 
-    fn checkout(has_etcd: bool) -> Checkout {
-        Checkout { root: PathBuf::from("."), has_etcd, install: Install::Missing }
+    fn checkout(has_all: bool) -> Checkout {
+        let features = Features { etcd: has_all, xdp: has_all };
+        Checkout { root: PathBuf::from("."), features, install: Install::Missing }
     }
 
     #[test]
@@ -346,6 +366,9 @@ mod tests {
             assert_eq!(checkout(true).command(step.by_hand), step.by_hand);
             assert!(!checkout(false).command(step.by_hand).contains("etcd"), "{}", step.name);
         }
+        let with_one = Checkout { features: Features { etcd: false, xdp: true }, ..checkout(true) };
+        let command = with_one.command("cargo test --features onepipe-cli/etcd,onepipe-cli/xdp -q");
+        assert_eq!(command, "cargo test --features onepipe-cli/xdp -q");
     }
 
     #[test]

@@ -18,6 +18,13 @@ struct Tool {
     if_missing: IfMissing,
 }
 
+/// Which of the features that need a tool are built and tested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    pub etcd: bool,
+    pub xdp: bool,
+}
+
 /// What happens with `--no-install` if a tool is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IfMissing {
@@ -25,6 +32,8 @@ enum IfMissing {
     Fail,
     /// The feature `etcd` is neither built nor tested.
     SkipEtcd,
+    /// The feature `xdp` is neither built nor tested.
+    SkipXdp,
     /// Tests that need the tool print `SKIPPED`.
     SkipTests,
 }
@@ -82,6 +91,13 @@ const TOOLS: &[Tool] = &[
         install: debian!("etcd-server"),
         purpose: "is what the feature `etcd` is tested against (Debian package etcd-server)",
         if_missing: IfMissing::SkipEtcd,
+    },
+    Tool {
+        name: "clang",
+        probe: &["clang", "--version"],
+        install: debian!("clang"),
+        purpose: "compiles the kernel program of the feature `xdp` (Debian package clang)",
+        if_missing: IfMissing::SkipXdp,
     },
     Tool {
         name: "nft",
@@ -171,9 +187,9 @@ pub fn install_missing() -> Result<()> {
     Ok(())
 }
 
-/// Names the missing tools and what is left out without them. Returns whether the feature `etcd`
-/// can be built and tested.
-pub fn report_missing() -> Result<bool> {
+/// Names the missing tools and what is left out without them. Returns the features that can be
+/// built and tested.
+pub fn report_missing() -> Result<Features> {
     report(&missing().collect::<Vec<_>>())
 }
 
@@ -181,7 +197,7 @@ fn missing() -> impl Iterator<Item = &'static Tool> {
     TOOLS.iter().filter(|tool| !is_there(tool.probe))
 }
 
-fn report(missing: &[&Tool]) -> Result<bool> {
+fn report(missing: &[&Tool]) -> Result<Features> {
     for tool in missing {
         let left_out = match tool.if_missing {
             IfMissing::Fail => bail!(
@@ -191,11 +207,13 @@ fn report(missing: &[&Tool]) -> Result<bool> {
                 tool.install.join(" ")
             ),
             IfMissing::SkipEtcd => "the feature `etcd` is NOT built and NOT tested",
+            IfMissing::SkipXdp => "the feature `xdp` is NOT built and NOT tested",
             IfMissing::SkipTests => "tests that need it are SKIPPED",
         };
         println!("==> missing: `{}`, which {}: {left_out}", tool.name, tool.purpose);
     }
-    Ok(!missing.iter().any(|tool| tool.if_missing == IfMissing::SkipEtcd))
+    let is_built = |skip| !missing.iter().any(|tool| tool.if_missing == skip);
+    Ok(Features { etcd: is_built(IfMissing::SkipEtcd), xdp: is_built(IfMissing::SkipXdp) })
 }
 
 fn install(command: &[&str]) -> Result<()> {
@@ -232,9 +250,13 @@ mod tests {
     #[test]
     fn without_installing_missing_tools_leave_tests_out() {
         let tool = |name| TOOLS.iter().find(|tool| tool.name == name).expect("it is listed");
-        assert!(report(&[]).expect("nothing is missing"));
-        assert!(report(&[tool("chromium"), tool("nft")]).expect("tests skip themselves"));
-        assert!(!report(&[tool("etcd")]).expect("the feature is left out"));
+        let all = Features { etcd: true, xdp: true };
+        assert_eq!(report(&[]).expect("nothing is missing"), all);
+        assert_eq!(report(&[tool("chromium"), tool("nft")]).expect("tests skip themselves"), all);
+        let without_etcd = Features { etcd: false, ..all };
+        assert_eq!(report(&[tool("etcd")]).expect("the feature is left out"), without_etcd);
+        let without_xdp = Features { xdp: false, ..all };
+        assert_eq!(report(&[tool("clang")]).expect("the feature is left out"), without_xdp);
         let error = report(&[tool("git")]).expect_err("tidy cannot run").to_string();
         assert!(error.contains("install it by: apt-get install"), "{error}");
     }

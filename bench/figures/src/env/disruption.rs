@@ -21,8 +21,8 @@ pub struct Disruption {
     /// Number of members, the root included.
     pub members: u32,
     /// Number of moments at which a member crashes, from the beginning of the transfer to as long
-    /// again after its end. At each, the root, the first relay and the last member crash in separate
-    /// trials.
+    /// again after its end. At each, the root, the first relay and the last member crash in
+    /// separate trials.
     pub moments: u32,
 }
 
