@@ -7,7 +7,7 @@
 //! frame with the minimum over all live links, and redirects it to the device of its receiver.
 //! Everything else passes up to the daemon's socket: joins, leaves, beacons, floods, frames that
 //! list receivers, and frames of unknown links. The daemon runs `protocol/switch`, decides which
-//! links live, and writes that into the maps: [`Kernel`]. What the daemon sends goes through the
+//! links live, and writes that into the maps: `Kernel`. What the daemon sends goes through the
 //! program as well, by a device of its own, the generator: so beacons carry what the program has
 //! promised, and leave behind the frames that left before. Why it is built so:
 //! `docs/design/xdp.md`.
