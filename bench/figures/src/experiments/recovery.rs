@@ -26,8 +26,9 @@ const HOSTS: &[f64] = &[2.0, 4.0, 8.0, 16.0, 32.0];
 /// Time of an unordered frame from a process to another over five switches, in us: the diameter of
 /// the testbed (figure 9a, "unorder", 32 processes).
 const DIAMETER_US: f64 = 5.35;
-const STATED: &str = "of one run of one fabric, whose processes stall for nearly the same time; the \
-                      paper does not say of what its extremes are";
+const STATED: &str = "\
+     ours are of one run of one fabric, whose processes stall for nearly the same time; the paper \
+     does not say of what its extremes are";
 
 /// The shortest and the longest stall in the paper, in us, by [`HOSTS`].
 const HOST_MIN: [f64; 5] = [47.66, 45.57, 50.27, 73.35, 103.42];

@@ -21,7 +21,7 @@ struct link_register {
 	u64 barrier, commit;
 	/* The generation whose promise this is. */
 	u32 generation;
-	/* Frames of the generation so far, modulo 2^32: by them the daemon sees that it lives. */
+	/* Frames of the generation so far, modulo 2^32. While they rise, the link is live for the daemon. */
 	u32 frames;
 	/* Not 0: the link is up and unfed, and `barrier` is its mark. */
 	u32 is_unfed;
