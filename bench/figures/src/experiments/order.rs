@@ -29,9 +29,7 @@ const XS_QUICK: &[f64] = &[2.0, 8.0, 16.0, 32.0, 64.0];
 
 const LINK: &str = "\
      the links of hosts carry 3.9 M/s a process: a message of 64 bytes and an acknowledgement in \
-     front of it take 198 bytes. At 5 M/s queues grow, as the window of each of 511 connections is \
-     at least two frames of the largest size; then answers take longer than the probe timeout, and \
-     probes fill the links, too. At 3.85 M/s see the curve";
+     front of it take 198 bytes";
 /// Best effort at a load that the links of hosts carry.
 const CARRIED: &str = "best effort, 3.85 M/s offered";
 /// Time between the messages of a process of [`CARRIED`], in ns.
