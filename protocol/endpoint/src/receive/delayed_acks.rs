@@ -25,7 +25,7 @@ pub(super) struct DelayedAcks {
 impl DelayedAcks {
     /// Part of the delay, as a shift, during which an acknowledgement waits for further packets
     /// before it travels with data: on a busy connection one of many packets carries it.
-    const COLLECT_SHIFT: u32 = 4;
+    const COLLECT_SHIFT: u32 = 2;
 
     pub fn new() -> Self {
         Self { queue: VecDeque::new(), delay_ns: AckDelay::NS_MAX }

@@ -33,12 +33,17 @@ fn scatter_to_all(net: &mut TestNet, times: u32, pause_ns: u64) {
 fn data_carries_acknowledgements_of_seldom_peers() {
     let mut net = TestNet::new(PROCESSES as u32, |_| {});
     scatter_to_all(&mut net, 1, 1_000_000);
-    let before = sent(&net);
-    scatter_to_all(&mut net, 100, 40_000);
-    let [acks, piggybacked, probes] = [0, 1, 2].map(|at| sent(&net)[at] - before[at]);
-    assert!(acks < 2 * (PROCESSES * PROCESSES) as u64, "{acks} frames with acknowledgements");
-    assert!(piggybacked >= 95 * (PROCESSES * (PROCESSES - 1)) as u64, "{piggybacked}");
-    assert_eq!(probes, 0, "nothing is taken for lost");
+    // A message in more than a quarter of the delay: each carries the acknowledgement of another.
+    // Two in a quarter: one of two does.
+    for (pause_ns, carriers) in [(80_000, 95..=100), (40_000, 45..=55)] {
+        let before = sent(&net);
+        scatter_to_all(&mut net, 100, pause_ns);
+        let [acks, piggybacked, probes] = [0, 1, 2].map(|at| sent(&net)[at] - before[at]);
+        assert!(acks < 2 * (PROCESSES * PROCESSES) as u64, "{acks} frames with acknowledgements");
+        let of_a_hundred = piggybacked / (PROCESSES * (PROCESSES - 1)) as u64;
+        assert!(carriers.contains(&of_a_hundred), "{of_a_hundred} of 100 with {pause_ns} ns");
+        assert_eq!(probes, 0, "nothing is taken for lost");
+    }
     net.run(1_000_000);
     assert!(net.ends.iter().all(|end| end.is_drained()), "every outcome is known");
     net.check_order();
