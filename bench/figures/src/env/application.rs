@@ -24,8 +24,8 @@ use super::{Form, Setup, System, Traffic};
 const PAYLOAD_LEN: usize = 64;
 /// Alarm tokens from this one on start flows; lower ones are ports of processes.
 const FIRST_FLOW_TOKEN: u32 = 1 << 16;
-/// A process of ours with this much in its send buffer submits nothing: 64 messages.
-const BACKLOG_BYTES: usize = 64 * 128;
+/// What a message takes of the send buffer, in bytes (`Config::send_buffer_bytes_max`).
+const BUFFERED_BYTES: usize = 128;
 
 /// The application of all processes.
 #[derive(Debug)]
@@ -369,7 +369,8 @@ impl Application<Node> for TestbedApp {
         }
         let process = machine.onepipe_mut().and_then(|host| host.process_mut(port));
         let Some(process) = process else { return };
-        if process.machine.send_buffer_bytes() >= BACKLOG_BYTES {
+        let buffered_max = self.setup.buffered_messages as usize * BUFFERED_BYTES;
+        if process.machine.send_buffer_bytes() >= buffered_max {
             return;
         }
         let receivers: Vec<u32> = match self.setup.traffic {

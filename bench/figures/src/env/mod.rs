@@ -148,6 +148,10 @@ pub struct Setup {
     /// Minimum probe timeout of our endpoints, in ns.
     #[serde(default = "probe_timeout_ns")]
     pub probe_timeout_ns: u64,
+    /// Number of messages in the send buffer of our endpoint above which a process submits none:
+    /// those that wait and, of the reliable service, those that are not acknowledged.
+    #[serde(default = "buffered_messages")]
+    pub buffered_messages: u32,
     /// Number of messages that all processes of a rival together have submitted and not delivered,
     /// at most. `None`: each may have 64 in the queue to one receiver, to the sequencer or for the
     /// token.
@@ -177,6 +181,11 @@ const fn probe_timeout_ns() -> u64 {
     200_000
 }
 
+/// Returns the number of messages that keep a process busy, and make little of its latency.
+const fn buffered_messages() -> u32 {
+    64
+}
+
 /// Returns the hold time of acknowledgements, a few of which then share a frame at full load: a
 /// tenth of what a commit takes.
 const fn ack_bundle_ns() -> u64 {
@@ -196,6 +205,7 @@ impl Setup {
             loss_ppb: 0,
             loses_at_hosts: false,
             probe_timeout_ns: probe_timeout_ns(),
+            buffered_messages: buffered_messages(),
             rival_backlog: None,
             has_clock_frames: false,
             threads: Threads::Two,

@@ -26,6 +26,9 @@ const CONTROL: &str = "a request and a grant packet in 64 timeslots: their heade
                        bytes each, of which 38 are ours; for half as many see the curve \"a \
                        request in 128 timeslots\", where a frame waits longer (wait_slots)";
 const CONTROL_FEW: &str = "as with all others";
+const CONTROL_FOUR: &str = "\
+     four senders share the timeslots of one link, and each of them exchanges a request and a grant \
+     packet in 64 timeslots, whatever its share: see the curve \"arbiter, a request in 128 timeslots\"";
 const LATE: &str = "arbiter, hosts up to 15 us late";
 const LATE_REMARK: &str = "hosts that are up to 15 us late give a third of the paper's median queue, and \
                            less of its tail: the paper does not say how late its hosts are";
@@ -82,6 +85,7 @@ fn four_senders_curves(remark: &'static str) -> Vec<Curve> {
     curves.push(Curve::predicted(LATE, arbiter, LATE_REMARK, |x| {
         four_senders(Scheduler::LateArbiter, x)
     }));
+    curves.push(Curve::predicted(SPARSE, None, "", |x| four_senders(Scheduler::SparseArbiter, x)));
     curves
 }
 
@@ -143,6 +147,18 @@ pub fn queue() -> Experiment {
                     let ours = format!("{percent:.2} % of the bytes in timeslots");
                     let paper = "about 1 %; 0.3 % in experiment E".into();
                     Some(Verdict::in_range(percent, 0.75..=1.25, Better::Lower, ours, paper))
+                },
+                remark: CONTROL_FOUR,
+            },
+            Claim {
+                text: "(reason) the number of control packets follows from their interval, not from the \
+                       traffic: at half as many requests it is halved (45 to 55 %)",
+                verify: |measured| {
+                    let percent = |curve| measured.other(curve, 50.0, "control_percent");
+                    let (sparse, dense) = (percent(SPARSE)?, percent(ARBITER)?);
+                    let ours = format!("{sparse:.2} and {dense:.2} %");
+                    let holds = (0.45..=0.55).contains(&(sparse / dense));
+                    Some(Verdict::new(holds, ours, "not given".into()))
                 },
                 remark: "",
             },
