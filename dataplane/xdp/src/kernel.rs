@@ -61,6 +61,17 @@ pub enum KernelError {
     /// There is no such network device.
     #[error("there is no network device `{0}`; `ip link` lists them")]
     Device(String),
+    /// The driver of this device runs no XDP program.
+    #[error(
+        "the driver of `{0}` runs no XDP program: use a card whose driver does, or a veth device"
+    )]
+    NoXdp(String),
+    /// This device has another program.
+    #[error(
+        "another XDP program is attached to `{0}`: `ip link set dev {0} xdp off` detaches it, or \
+         the switch that has attached it must end"
+    )]
+    Attached(String),
     /// The system refuses something else.
     #[error("cannot {what}")]
     System {

@@ -148,6 +148,10 @@ impl SwitchTransport {
             _ => {}
         }
         self.socket.set_destination(port.index(), Some(from));
+        if let Some(data_path) = &mut self.data_path {
+            let only = (applicant.role != JoinRole::Switch).then_some(applicant.instance);
+            data_path.connect(port, from, only);
+        }
         let accepted = JoinAnswer::Accepted(*self.gate.admission.terms());
         self.answer(now, from, accepted, Some(applicant.instance));
         Some(port)

@@ -1,0 +1,258 @@
+//! The kernel's switch beside the daemon: which neighbours, routes and frames go there.
+//!
+//! The daemon's machine decides which links are up; the program counts promises and forwards frames
+//! of these. What the program has counted comes back to the machine as promises without a frame.
+
+use std::net::{SocketAddr, SocketAddrV4};
+
+use onepipe_base::{Instance, Now, Port, ProcessId, Promises, Timestamp, WireTimestamp};
+use onepipe_dataplane_xdp::{
+    Attachment, Command, Config as KernelConfig, Counters, DATAGRAM_HEADERS_LEN, Generator, Kernel,
+    KernelError, PORTS_MAX,
+};
+use onepipe_topology::{NextHop, Route};
+
+use crate::StartError;
+
+/// A promise further ahead than this, in ns, drops its frame, as in the machine.
+const AHEAD_NS_MAX: u64 = 2 * 3_600_000_000_000;
+/// How often the program gets the time, in ns.
+const CLOCK_INTERVAL_NS: u64 = 10_000_000;
+/// Number of processes whose routes are compared in each turn: few, because a turn takes
+/// microseconds.
+const ROUTES_A_TURN: usize = 64;
+/// A copy that is awaited for this long, in ns, was lost on the way up.
+const DETOUR_NS_MAX: u64 = 50_000_000;
+
+/// The program, its devices, and what it has been handed.
+#[derive(Debug)]
+pub(crate) struct DataPath {
+    kernel: Kernel,
+    generator: Generator,
+    devices: Vec<u32>,
+    /// Ends with this value.
+    _attachments: Vec<Attachment>,
+    /// The route of each process as the program has it.
+    routes: Vec<Option<Port>>,
+    /// The process whose route is compared next.
+    next_route: usize,
+    ports: Vec<PortState>,
+    clock_set_at: Option<Now>,
+    /// A frame behind the space for its headers.
+    packet: Vec<u8>,
+    /// Changes that the kernel has refused, and the last reason.
+    refused: u64,
+    last_refusal: Option<KernelError>,
+}
+
+/// What is known of a port of the program.
+#[derive(Clone, Copy, Debug, Default)]
+struct PortState {
+    frames: u32,
+    /// Frames that the daemon has replicated, modulo 2^16.
+    returned: u16,
+    /// Since when the program awaits another number.
+    behind_since: Option<Now>,
+}
+
+impl DataPath {
+    /// Starts what `config` asks for, if it does.
+    pub(crate) fn of(config: &crate::Config) -> Result<Option<Self>, StartError> {
+        if config.xdp.is_empty() {
+            return Ok(None);
+        }
+        let limit = |is_beyond, what| match is_beyond {
+            true => Err(StartError::XdpLimit(what)),
+            false => Ok(()),
+        };
+        let ports = usize::from(config.ports_max) + usize::from(config.up.is_some());
+        limit(ports > PORTS_MAX, "has at most 64 ports with the upper one")?;
+        limit(config.controllers.is_some(), "has no controllers")?;
+        limit(!config.faults.is_none(), "injects no faults")?;
+        limit(config.racks.is_some() || config.link_rate.is_some(), "emulates no links")?;
+        let listen = version_4(config.bind);
+        limit(listen.is_none_or(|at| at.port() == 0), "listens at an IPv4 address and port")?;
+        let Some(listen) = listen else { return Ok(None) };
+        let kernel = KernelConfig {
+            listen,
+            lower_ports: config.ports_max,
+            has_upper: config.up.is_some(),
+            ahead_ns_max: AHEAD_NS_MAX,
+            cpu: 0,
+        };
+        Ok(Some(Self::open(&config.xdp, &kernel, config.processes_max)?))
+    }
+
+    /// Loads the program, and attaches it to `devices`.
+    fn open(
+        devices: &[String],
+        config: &KernelConfig,
+        processes_max: u32,
+    ) -> Result<Self, KernelError> {
+        let mut kernel = Kernel::load(config)?;
+        let name = format!("op{}", config.listen.port());
+        let (generator, attachment) = Generator::open(&mut kernel, &name)?;
+        let mut attachments = vec![attachment];
+        for device in devices {
+            attachments.push(kernel.attach(device)?);
+        }
+        Ok(Self {
+            kernel,
+            generator,
+            devices: attachments[1..].iter().map(|attachment| attachment.ifindex).collect(),
+            _attachments: attachments,
+            routes: vec![None; processes_max as usize],
+            next_route: 0,
+            ports: vec![PortState::default(); PORTS_MAX],
+            clock_set_at: None,
+            packet: Vec::new(),
+            refused: 0,
+            last_refusal: None,
+        })
+    }
+
+    /// Connects the neighbour at `address`, which has asked to be admitted, to `port`. One that is
+    /// not on a device of the program stays with the daemon.
+    pub(crate) fn connect(&mut self, port: Port, address: SocketAddr, only: Option<Instance>) {
+        let Some(address) = version_4(address) else { return };
+        let devices = self.devices.iter().copied();
+        if let Some(neighbour) = self.kernel.joiner(devices, address, only) {
+            self.ports[port.index()] = PortState::default();
+            let connected = self.kernel.connect(port, neighbour);
+            self.note(connected);
+        }
+    }
+
+    /// Whether frames to and from `port` pass through the program.
+    pub(crate) fn has(&self, port: Port) -> bool {
+        self.kernel.neighbour(port).is_some()
+    }
+
+    pub(crate) fn disconnect(&mut self, port: Port) {
+        let disconnected = self.kernel.disconnect(port);
+        self.note(disconnected);
+    }
+
+    /// Handles a change of a link, as the machine has decided.
+    pub(crate) fn set_live(&mut self, port: Port, is_live: bool) {
+        if is_live && self.kernel.counts(port) {
+            return;
+        }
+        self.ports[port.index()] = PortState::default();
+        let changed = match is_live {
+            true => self.kernel.resume_link(port),
+            false => self.kernel.stop_link(port),
+        };
+        self.note(changed);
+    }
+
+    /// Sends a frame of the daemon. Returns false if the port is not one of the program.
+    pub(crate) fn send(&mut self, port: Port, frame: &[u8]) -> bool {
+        let is_here = self.has(port);
+        if is_here {
+            self.generate(Command::Send(port), frame);
+        }
+        is_here
+    }
+
+    /// Notes that all copies of a frame from `port` were sent.
+    pub(crate) fn release(&mut self, port: Port) {
+        let returned = &mut self.ports[port.index()].returned;
+        *returned = returned.wrapping_add(1);
+        let returned = *returned;
+        self.generate(Command::Release { port, returned }, &[0]);
+    }
+
+    fn generate(&mut self, command: Command, frame: &[u8]) {
+        self.packet.clear();
+        self.packet.resize(DATAGRAM_HEADERS_LEN, 0);
+        self.packet.extend_from_slice(frame);
+        self.generator.send(command, &mut self.packet);
+    }
+
+    /// Passes on what neighbours have promised since the last call.
+    pub(crate) fn poll_promises(&mut self, now: Now, mut on_promises: impl FnMut(Port, Promises)) {
+        self.set_time(now);
+        let registers = match self.kernel.registers() {
+            Ok(registers) => registers,
+            Err(error) => return self.note(Err(error)),
+        };
+        for (port, register) in registers {
+            let state = &mut self.ports[port.index()];
+            if register.detoured == register.returned {
+                state.behind_since = None;
+            } else if let Some(since) = state.behind_since
+                && now.mono.since_ns(since.mono) > DETOUR_NS_MAX
+            {
+                // The frame was lost on its way to the daemon, as on a link.
+                state.returned = register.detoured.wrapping_sub(1);
+                state.behind_since = None;
+                self.release(port);
+            } else {
+                state.behind_since.get_or_insert(now);
+            }
+            let state = &mut self.ports[port.index()];
+            if state.frames != register.frames && !register.is_unfed {
+                state.frames = register.frames;
+                let expand = |bits| Timestamp::from_wire(WireTimestamp::from_bits(bits), now.sync);
+                let (barrier, commit) = (expand(register.barrier), expand(register.commit));
+                on_promises(port, Promises { barrier, commit });
+            }
+        }
+    }
+
+    fn set_time(&mut self, now: Now) {
+        let is_due = |last: Now| now.mono.since_ns(last.mono) >= CLOCK_INTERVAL_NS;
+        if self.clock_set_at.is_none_or(is_due) {
+            self.clock_set_at = Some(now);
+            let set = self.kernel.set_reference(now.sync);
+            self.note(set);
+        }
+    }
+
+    /// Hands over routes that have changed: all of them, or those of the next few processes. A
+    /// frame to a process whose route has not been handed over is lost, as on a link.
+    pub(crate) fn copy_routes(&mut self, route: &Route, is_all: bool) {
+        let count = if is_all { self.routes.len() } else { ROUTES_A_TURN.min(self.routes.len()) };
+        for _ in 0..count {
+            let index = self.next_route;
+            self.next_route = (index + 1) % self.routes.len();
+            let process = ProcessId(index as u32);
+            let port = match route.next(process) {
+                Some(NextHop::Down(ports)) => Some(ports.first()),
+                _ => None,
+            };
+            if self.routes[index] != port {
+                self.routes[index] = port;
+                let set = self.kernel.set_route(process, port);
+                self.note(set);
+            }
+        }
+    }
+
+    /// Returns the counters of the program; those that cannot be read are 0.
+    pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
+        let values = self.kernel.counters().unwrap_or_default().values();
+        Counters::NAMES.iter().copied().zip(values).collect()
+    }
+
+    /// Returns how many changes the kernel has refused, and why the last one.
+    pub(crate) fn refusals(&self) -> (u64, Option<String>) {
+        (self.refused, self.last_refusal.as_ref().map(ToString::to_string))
+    }
+
+    /// A switch goes on without what the kernel refuses: that neighbour times out.
+    fn note(&mut self, result: Result<(), KernelError>) {
+        if let Err(error) = result {
+            self.refused += 1;
+            self.last_refusal = Some(error);
+        }
+    }
+}
+
+fn version_4(address: SocketAddr) -> Option<SocketAddrV4> {
+    match address {
+        SocketAddr::V4(address) => Some(address),
+        SocketAddr::V6(_) => None,
+    }
+}
