@@ -1,16 +1,17 @@
-//! The kernel's switch beside the daemon: which neighbours, routes and frames go there.
+//! The daemon's side of the switch in the kernel: writes its maps and reads its registers.
 //!
-//! The daemon's machine decides which links are up; the program counts promises and forwards frames
-//! of these. What the program has counted comes back to the machine as promises without a frame.
+//! The daemon's machine decides which links are up. The program counts the promises of these links
+//! and forwards their frames; [`DataPath::poll_promises`] passes the promises to the machine.
 
 use std::net::{SocketAddr, SocketAddrV4};
 
 use onepipe_base::{Instance, Now, Port, ProcessId, Promises, Timestamp, WireTimestamp};
 use onepipe_dataplane_xdp::{
     Attachment, Command, Config as KernelConfig, Counters, DATAGRAM_HEADERS_LEN, Generator, Kernel,
-    KernelError, PORTS_MAX,
+    KernelError, Neighbour, PORTS_MAX, Register, Stamp, release_content,
 };
 use onepipe_topology::{NextHop, Route};
+use onepipe_wire::header_unchecked;
 
 use crate::StartError;
 
@@ -18,10 +19,12 @@ use crate::StartError;
 const AHEAD_NS_MAX: u64 = 2 * 3_600_000_000_000;
 /// How often the program gets the time, in ns.
 const CLOCK_INTERVAL_NS: u64 = 10_000_000;
+/// Number of routes in the program's map.
+const PROCESSES_MAX: u32 = 1 << 16;
 /// Number of processes whose routes are compared in each turn: few, because a turn takes
 /// microseconds.
 const ROUTES_A_TURN: usize = 64;
-/// A copy that is awaited for this long, in ns, was lost on the way up.
+/// A shared frame that is not replicated after this time, in ns, counts as lost on its way up.
 const DETOUR_NS_MAX: u64 = 50_000_000;
 
 /// The program, its devices, and what it has been handed.
@@ -38,6 +41,8 @@ pub(crate) struct DataPath {
     next_route: usize,
     ports: Vec<PortState>,
     clock_set_at: Option<Now>,
+    /// When the socket was last found empty.
+    emptied_at: Option<Now>,
     /// A frame behind the space for its headers.
     packet: Vec<u8>,
     /// Changes that the kernel has refused, and the last reason.
@@ -49,22 +54,31 @@ pub(crate) struct DataPath {
 #[derive(Clone, Copy, Debug, Default)]
 struct PortState {
     frames: u32,
-    /// Frames that the daemon has replicated, modulo 2^16.
+    awaited: Option<Awaited>,
+}
+
+/// Frames that the program has passed up and that are not replicated.
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    /// When the program's numbers were first found like this.
+    since: Now,
+    detoured: u16,
     returned: u16,
-    /// Since when the program awaits another number.
-    behind_since: Option<Now>,
+}
+
+/// A shared frame that the program has passed up, with its promises.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Detoured {
+    stamp: Stamp,
+    promises: Promises,
 }
 
 impl DataPath {
-    /// Starts what `config` asks for, if it does.
+    /// Loads and attaches the program. Returns `None` if `config.xdp` names no device.
     pub(crate) fn of(config: &crate::Config) -> Result<Option<Self>, StartError> {
         if config.xdp.is_empty() {
             return Ok(None);
         }
-        let limit = |is_beyond, what| match is_beyond {
-            true => Err(StartError::XdpLimit(what)),
-            false => Ok(()),
-        };
         let ports = usize::from(config.ports_max) + usize::from(config.up.is_some());
         limit(ports > PORTS_MAX, "has at most 64 ports with the upper one")?;
         limit(config.controllers.is_some(), "has no controllers")?;
@@ -80,15 +94,20 @@ impl DataPath {
             ahead_ns_max: AHEAD_NS_MAX,
             cpu: 0,
         };
-        Ok(Some(Self::open(&config.xdp, &kernel, config.processes_max)?))
+        let mut data_path = Self::open(&config.xdp, &kernel)?;
+        data_path.set_processes_max(config.processes_max)?;
+        Ok(Some(data_path))
+    }
+
+    /// Sets the limit of process ids, which a switch above may state.
+    pub(crate) fn set_processes_max(&mut self, processes_max: u32) -> Result<(), StartError> {
+        limit(processes_max > PROCESSES_MAX, "has process ids below 65,536")?;
+        self.routes.resize(processes_max as usize, None);
+        Ok(())
     }
 
     /// Loads the program, and attaches it to `devices`.
-    fn open(
-        devices: &[String],
-        config: &KernelConfig,
-        processes_max: u32,
-    ) -> Result<Self, KernelError> {
+    fn open(devices: &[String], config: &KernelConfig) -> Result<Self, KernelError> {
         let mut kernel = Kernel::load(config)?;
         let name = format!("op{}", config.listen.port());
         let (generator, attachment) = Generator::open(&mut kernel, &name)?;
@@ -101,26 +120,39 @@ impl DataPath {
             generator,
             devices: attachments[1..].iter().map(|attachment| attachment.ifindex).collect(),
             _attachments: attachments,
-            routes: vec![None; processes_max as usize],
+            routes: Vec::new(),
             next_route: 0,
             ports: vec![PortState::default(); PORTS_MAX],
             clock_set_at: None,
+            emptied_at: None,
             packet: Vec::new(),
             refused: 0,
             last_refusal: None,
         })
     }
 
-    /// Connects the neighbour at `address`, which has asked to be admitted, to `port`. One that is
-    /// not on a device of the program stays with the daemon.
-    pub(crate) fn connect(&mut self, port: Port, address: SocketAddr, only: Option<Instance>) {
-        let Some(address) = version_4(address) else { return };
-        let devices = self.devices.iter().copied();
-        if let Some(neighbour) = self.kernel.joiner(devices, address, only) {
-            self.ports[port.index()] = PortState::default();
-            let connected = self.kernel.connect(port, neighbour);
-            self.note(connected);
+    /// Returns whether a node at `address`, which has sent a frame of a join, is on a device of the
+    /// program. The program could not forward to others.
+    pub(crate) fn can_reach(&mut self, address: SocketAddr) -> bool {
+        let is_there = self.find(address, None).is_some();
+        if !is_there {
+            self.note(Err(KernelError::OffDevice(address)));
         }
+        is_there
+    }
+
+    fn find(&self, address: SocketAddr, only: Option<Instance>) -> Option<Neighbour> {
+        self.kernel.joiner(self.devices.iter().copied(), version_4(address)?, only)
+    }
+
+    /// Connects the neighbour at `address`, which can be reached, to `port`.
+    pub(crate) fn connect(&mut self, port: Port, address: SocketAddr, only: Option<Instance>) {
+        self.ports[port.index()] = PortState::default();
+        let connected = match self.find(address, only) {
+            Some(neighbour) => self.kernel.connect(port, neighbour),
+            None => Err(KernelError::OffDevice(address)),
+        };
+        self.note(connected);
     }
 
     /// Whether frames to and from `port` pass through the program.
@@ -155,12 +187,26 @@ impl DataPath {
         is_here
     }
 
+    /// Returns what the program has written into a shared frame of `port` when it passed the frame
+    /// up, and takes it out of the frame.
+    pub(crate) fn take_stamp(&self, port: Port, frame: &mut [u8], now: Now) -> Option<Detoured> {
+        let header = header_unchecked(frame).filter(|_| self.has(port))?;
+        if !(header.is_shared() && header.is_unaddressed()) {
+            return None;
+        }
+        Some(Detoured { stamp: Stamp::take(frame)?, promises: header.promises(now.sync) })
+    }
+
     /// Notes that all copies of a frame from `port` were sent.
-    pub(crate) fn release(&mut self, port: Port) {
-        let returned = &mut self.ports[port.index()].returned;
-        *returned = returned.wrapping_add(1);
-        let returned = *returned;
-        self.generate(Command::Release { port, returned }, &[0]);
+    pub(crate) fn release(&mut self, port: Port, detoured: Detoured) {
+        let Promises { barrier, commit } = detoured.promises;
+        let content = release_content(barrier.to_wire().bits(), commit.to_wire().bits());
+        self.generate(Command::Release { port, stamp: detoured.stamp }, &content);
+    }
+
+    /// Notes that the socket was found empty.
+    pub(crate) fn note_empty(&mut self, now: Now) {
+        self.emptied_at = Some(now);
     }
 
     fn generate(&mut self, command: Command, frame: &[u8]) {
@@ -178,19 +224,7 @@ impl DataPath {
             Err(error) => return self.note(Err(error)),
         };
         for (port, register) in registers {
-            let state = &mut self.ports[port.index()];
-            if register.detoured == register.returned {
-                state.behind_since = None;
-            } else if let Some(since) = state.behind_since
-                && now.mono.since_ns(since.mono) > DETOUR_NS_MAX
-            {
-                // The frame was lost on its way to the daemon, as on a link.
-                state.returned = register.detoured.wrapping_sub(1);
-                state.behind_since = None;
-                self.release(port);
-            } else {
-                state.behind_since.get_or_insert(now);
-            }
+            self.await_copies(now, port, register);
             let state = &mut self.ports[port.index()];
             if state.frames != register.frames && !register.is_unfed {
                 state.frames = register.frames;
@@ -199,6 +233,31 @@ impl DataPath {
                 on_promises(port, Promises { barrier, commit });
             }
         }
+    }
+
+    /// Gives up frames that the program has passed up and that have not arrived: they were lost, as
+    /// on a link.
+    fn await_copies(&mut self, now: Now, port: Port, register: Register) {
+        let Register { detoured, returned, .. } = register;
+        let awaited = self.ports[port.index()].awaited;
+        self.ports[port.index()].awaited = match awaited {
+            _ if detoured == returned => None,
+            Some(awaited) if awaited.returned == returned => {
+                // Whatever was passed up by then has had the time to arrive, and was read.
+                let emptied_at =
+                    self.emptied_at.map_or(0, |at| at.mono.since_ns(awaited.since.mono));
+                if emptied_at <= DETOUR_NS_MAX {
+                    Some(awaited)
+                } else {
+                    let stamp =
+                        Stamp { generation: register.generation as u16, number: awaited.detoured };
+                    let content = release_content(register.barrier, register.commit);
+                    self.generate(Command::Release { port, stamp }, &content);
+                    None
+                }
+            }
+            _ => Some(Awaited { since: now, detoured, returned }),
+        };
     }
 
     fn set_time(&mut self, now: Now) {
@@ -223,8 +282,10 @@ impl DataPath {
                 _ => None,
             };
             if self.routes[index] != port {
-                self.routes[index] = port;
                 let set = self.kernel.set_route(process, port);
+                if set.is_ok() {
+                    self.routes[index] = port;
+                }
                 self.note(set);
             }
         }
@@ -241,12 +302,19 @@ impl DataPath {
         (self.refused, self.last_refusal.as_ref().map(ToString::to_string))
     }
 
-    /// A switch goes on without what the kernel refuses: that neighbour times out.
+    /// Records a map update that the kernel has refused. The switch goes on without the update.
     fn note(&mut self, result: Result<(), KernelError>) {
         if let Err(error) = result {
             self.refused += 1;
             self.last_refusal = Some(error);
         }
+    }
+}
+
+fn limit(is_beyond: bool, what: &'static str) -> Result<(), StartError> {
+    match is_beyond {
+        true => Err(StartError::XdpLimit(what)),
+        false => Ok(()),
     }
 }
 

@@ -11,9 +11,20 @@ use crate::{Config, StartError};
 #[derive(Debug)]
 pub(crate) enum DataPath {}
 
+/// No frame passes through a program.
+pub(crate) type Detoured = core::convert::Infallible;
+
 impl DataPath {
     pub(crate) fn of(config: &Config) -> Result<Option<Self>, StartError> {
         if config.xdp.is_empty() { Ok(None) } else { Err(StartError::NoXdp) }
+    }
+
+    pub(crate) fn set_processes_max(&mut self, _: u32) -> Result<(), StartError> {
+        match *self {}
+    }
+
+    pub(crate) fn can_reach(&mut self, _: SocketAddr) -> bool {
+        match *self {}
     }
 
     pub(crate) fn connect(&mut self, _: Port, _: SocketAddr, _: Option<Instance>) {
@@ -36,7 +47,15 @@ impl DataPath {
         match *self {}
     }
 
-    pub(crate) fn release(&mut self, _: Port) {
+    pub(crate) fn take_stamp(&self, _: Port, _: &mut [u8], _: Now) -> Option<Detoured> {
+        match *self {}
+    }
+
+    pub(crate) fn release(&mut self, _: Port, _: Detoured) {
+        match *self {}
+    }
+
+    pub(crate) fn note_empty(&mut self, _: Now) {
         match *self {}
     }
 

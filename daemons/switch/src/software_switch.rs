@@ -67,6 +67,8 @@ impl SoftwareSwitch {
             socket.set_destination(usize::from(config.ports_max), Some(up));
             Port(config.ports_max)
         });
+        // Before the switch above answers, so that the program sees where the answer comes from.
+        let mut data_path = DataPath::of(config)?;
         let mut config = config.clone();
         let mut own =
             Instance { address: Address::Switch(config.switch), incarnation: Incarnation(0) };
@@ -84,9 +86,11 @@ impl SoftwareSwitch {
             let terms = handshake.ask(&mut socket, destination, above, wait, || clock.read())?;
             adopt(&mut config, address, &terms)?;
             check(&config)?;
+            if let Some(data_path) = &mut data_path {
+                data_path.set_processes_max(config.processes_max)?;
+            }
         }
         let machine = Switch::new(machine_config(&config, own.incarnation))?;
-        let data_path = DataPath::of(&config)?;
         let fault_injector =
             (!config.faults.is_none()).then(|| FaultInjector::new(config.faults.clone(), ports));
         let port_table = PortTable::new(
@@ -315,7 +319,8 @@ fn machine_config(config: &Config, incarnation: Incarnation) -> onepipe_switch::
     machine.eager_beacons = config.eager_beacons;
     machine.link_timeout_ns = config.link_timeout_ns;
     machine.start_wait_ns = config.start_wait_ns;
-    // In the kernel a joiner counts before its first message passes.
+    // The program counts a joiner's promise before it forwards the joiner's first message, so no
+    // joiner needs to be held.
     machine.holds_joiners = config.xdp.is_empty();
     machine.switch = config.switch;
     machine.flood_interval_ns = FLOOD_INTERVAL_NS;

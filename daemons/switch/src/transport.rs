@@ -351,6 +351,9 @@ impl Transport for SwitchTransport {
         self.gate.on_turn();
         self.drain_queues();
         let batches = self.socket.receive();
+        if let Some(data_path) = self.data_path.as_mut().filter(|_| batches == 0) {
+            data_path.note_empty(now);
+        }
         // The queue of this switch is its receive buffer; frames that find it long are marked.
         let is_backlogged = self.socket.is_backlogged();
         let mut frames = 0;
@@ -380,7 +383,7 @@ impl Transport for SwitchTransport {
                     self.stats.frames_marked += 1;
                     mark_congestion(frame);
                 }
-                let is_detoured = self.is_detoured(port, range);
+                let detoured = self.take_stamp(port, range);
                 let is_for_kernel = self.is_for_kernel(port, range);
                 let mut verdict = take(port, self.socket.frame(range));
                 while let Verdict::Replicate(output) = verdict {
@@ -398,8 +401,8 @@ impl Transport for SwitchTransport {
                     Verdict::Consumed => self.on_consumed(port, range),
                     Verdict::Dropped => self.on_dropped(range),
                 }
-                if let (true, Some(data_path)) = (is_detoured, &mut self.data_path) {
-                    data_path.release(port);
+                if let (Some(detoured), Some(data_path)) = (detoured, &mut self.data_path) {
+                    data_path.release(port, detoured);
                 }
             }
         }

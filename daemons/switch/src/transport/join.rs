@@ -133,6 +133,11 @@ impl SwitchTransport {
         applicant: Applicant,
         wants_members: bool,
     ) -> Option<Port> {
+        if let Some(data_path) = &mut self.data_path
+            && !data_path.can_reach(from)
+        {
+            return None;
+        }
         let port = self.ports.assign(from, applicant, now.mono)?;
         self.stats.ports_assigned += 1;
         match (applicant.role, applicant.instance.address) {

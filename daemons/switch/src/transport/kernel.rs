@@ -4,10 +4,10 @@ use onepipe_base::Port;
 use onepipe_switch::SwitchEvent;
 use onepipe_topology::Route;
 use onepipe_transport_udp::FrameRange;
-use onepipe_wire::{Opcode, header_unchecked, opcode_unchecked};
+use onepipe_wire::{Opcode, opcode_unchecked};
 
 use super::SwitchTransport;
-use crate::data_path::DataPath;
+use crate::data_path::{DataPath, Detoured};
 
 impl SwitchTransport {
     pub(crate) fn data_path(&self) -> Option<&DataPath> {
@@ -43,17 +43,15 @@ impl SwitchTransport {
         }
     }
 
-    /// Returns whether the kernel's switch has passed up a frame of `port` whose copies it awaits.
-    pub(super) fn is_detoured(&mut self, port: Port, range: FrameRange) -> bool {
-        let Some(data_path) = &self.data_path else { return false };
-        let header = header_unchecked(self.socket.frame(range));
-        data_path.has(port)
-            && header.is_some_and(|header| header.is_shared() && header.is_unaddressed())
+    /// Returns which frame this is, if the kernel's switch has passed it up and awaits its copies.
+    pub(super) fn take_stamp(&mut self, port: Port, range: FrameRange) -> Option<Detoured> {
+        let data_path = self.data_path.as_ref()?;
+        data_path.take_stamp(port, self.socket.frame(range), self.now)
     }
 
-    /// Returns whether only the kernel's switch may let a frame of `port` pass: an ordered one,
-    /// because its promise counts there, and an advertisement of an address, because messages must
-    /// not bypass the registers there.
+    /// Returns whether the daemon must not forward a frame of `port`: an ordered frame, because its
+    /// promise counts in the program only, or an address advertisement, because messages between
+    /// the advertised addresses would bypass the program's registers.
     pub(super) fn is_for_kernel(&mut self, port: Port, range: FrameRange) -> bool {
         let is_here = self.data_path.as_ref().is_some_and(|data_path| data_path.has(port));
         let mut opcode = || opcode_unchecked(self.socket.frame(range));
