@@ -2,6 +2,7 @@
 
 mod racks;
 
+use std::collections::BTreeMap;
 use std::io::{Write, stdout};
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -30,6 +31,8 @@ Examples:
   onepipe switch --link-rate 100M --queue 256KiB       a slow one, with queues that can be seen
   onepipe switch --rack-nodes 1 --paths 4 --lossy-link rack=1,path=2
                                                        several paths, one with a dead link
+  onepipe switch --listen 10.0.0.1:4410 --xdp eth1 eth2
+                                                       frames pass in the kernel
   onepipe switch --groups lab.toml --member 10.0.0.1:4500
                                                        with a member of agreed multicast in it
 
@@ -101,6 +104,10 @@ pub struct Arguments {
     /// Mark frames that find more bytes than this in the queue, like ECN
     #[arg(long, value_name = "BYTES", value_parser = units::bytes, requires = "link_rate")]
     mark_threshold: Option<usize>,
+    /// Handle frames in the kernel, by XDP, on these network devices, like eth1 eth2; needs root
+    /// and a build with `--features xdp`
+    #[arg(long, value_name = "IFACE", value_delimiter = ',', num_args = 1..)]
+    xdp: Vec<String>,
     #[command(flatten)]
     racks: RackArguments,
     #[command(flatten)]
@@ -138,6 +145,9 @@ struct Counters {
     /// With `--rack-nodes`: the load of the links between racks and paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     racks: Option<LinkLoads>,
+    /// With `--xdp`: what became of the frames in the kernel.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    kernel: BTreeMap<&'static str, u64>,
     /// With `--member`: the report of the member.
     #[serde(skip_serializing_if = "Option::is_none")]
     member: Option<Report>,
@@ -224,6 +234,11 @@ fn config(arguments: &Arguments) -> Config {
     }
     config.ports_max = arguments.ports;
     config.processes_max = arguments.processes.unwrap_or(config.processes_max);
+    config.xdp = arguments.xdp.clone();
+    if !config.xdp.is_empty() {
+        // As many registers as the kernel has.
+        config.ports_max = config.ports_max.min(64 - u16::from(config.up.is_some()));
+    }
     // A parent states what is not given.
     if arguments.processes.is_some() || arguments.parent.is_none() {
         require_ids_below(config.processes_max, None, arguments.controllers);
@@ -301,6 +316,7 @@ fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
             }
         }),
         racks: LinkLoads::of(switch),
+        kernel: switch.kernel_counters().into_iter().collect(),
         member: None,
     }
 }
@@ -310,6 +326,7 @@ fn counters(switch: &SoftwareSwitch, began: Instant) -> Counters {
 struct Warnings {
     warned_no_port: bool,
     warned_out_of_range: bool,
+    kernel_refusals: u64,
 }
 
 impl Warnings {
@@ -323,6 +340,11 @@ impl Warnings {
                 "no port for {neighbour}: all {ports} ports are in use \
                  (--ports {ports}); not reported again"
             );
+        }
+        let (refusals, reason) = switch.kernel_refusals();
+        if let (true, Some(reason)) = (refusals > self.kernel_refusals, reason) {
+            self.kernel_refusals = refusals;
+            tracing::warn!("the kernel has refused {refusals} changes of its switch: {reason}");
         }
         if let (Some(process), false) = (stats.process_out_of_range, self.warned_out_of_range) {
             self.warned_out_of_range = true;
@@ -394,6 +416,12 @@ fn print_summary(counters: &Counters, is_json: bool) -> Result<()> {
             queues.bytes_p999,
             queues.bytes_max
         )?;
+    }
+    if !counters.kernel.is_empty() {
+        let counted = counters.kernel.iter().filter(|(_, count)| **count > 0);
+        let counted: Vec<String> =
+            counted.map(|(name, count)| format!("{count} {}", name.replace('_', " "))).collect();
+        writeln!(out, "in the kernel: {}", counted.join(", "))?;
     }
     if let Some(racks) = &counters.racks {
         racks.table(&mut out)?;

@@ -48,3 +48,4 @@ mod sim_totals;
 mod transfer;
 mod transfer_ends;
 mod wrong_inputs;
+mod xdp;

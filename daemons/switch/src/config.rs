@@ -79,6 +79,10 @@ pub struct Config {
     /// The racks that it emulates, with several paths between them. Default none: one path to each
     /// process.
     pub racks: Option<Racks>,
+    /// The devices whose frames the kernel's switch handles (`docs/design/xdp.md`); none: the
+    /// daemon handles all. Needs the feature `xdp`, an IPv4 address to listen at, at most 64 ports
+    /// with the upper one, and neither controllers, faults, racks nor a link rate. Default none.
+    pub xdp: Vec<String>,
 }
 
 /// Links of a given rate, each with its own output queue: emulates a slower switch with visible
@@ -132,6 +136,7 @@ impl Config {
             faults: Faults::default(),
             link_rate: None,
             racks: None,
+            xdp: Vec::new(),
         }
     }
 

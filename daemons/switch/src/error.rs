@@ -42,6 +42,18 @@ pub enum StartError {
     /// The switch above does not answer, or refuses this one.
     #[error(transparent)]
     Join(#[from] onepipe_transport_udp::JoinFailure),
+    /// The build has no kernel program.
+    #[error(
+        "this build has no switch in the kernel; build with `--features xdp`, which needs clang"
+    )]
+    NoXdp,
+    /// The switch in the kernel cannot do what else was asked for.
+    #[error("a switch in the kernel (xdp) {0}")]
+    XdpLimit(&'static str),
+    /// The switch in the kernel does not start.
+    #[cfg(feature = "xdp")]
+    #[error("cannot start the switch in the kernel")]
+    Xdp(#[from] onepipe_dataplane_xdp::KernelError),
     /// The socket could not be opened or bound.
     #[error("cannot listen at {bind}")]
     Socket {

@@ -20,6 +20,11 @@
 #![forbid(unsafe_code)]
 
 mod config;
+#[cfg(feature = "xdp")]
+mod data_path;
+#[cfg(not(feature = "xdp"))]
+#[path = "no_data_path.rs"]
+mod data_path;
 mod egress;
 mod error;
 mod faults;

@@ -1,6 +1,6 @@
 //! The machine in the form that the driver runs.
 
-use onepipe_base::{Cause, Machine, Mono, Now, Port, Transmit, Verdict};
+use onepipe_base::{Cause, Machine, Mono, Now, Port, Promises, Transmit, Verdict};
 use onepipe_switch::{Switch, SwitchEvent};
 use onepipe_transport_driver::DrivenMachine;
 
@@ -66,6 +66,11 @@ impl Machine for SwitchMachine {
 }
 
 impl DrivenMachine for SwitchMachine {
+    fn handle_promises(&mut self, now: Now, port: Port, promises: Promises) {
+        self.note_activity(now);
+        self.switch.handle_promises(now, port, promises);
+    }
+
     fn handle_link_down(&mut self, port: Port, cause: Cause) {
         if port.0 < self.switch.config().lower_ports {
             self.switch.unplug(port, cause);

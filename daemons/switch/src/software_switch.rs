@@ -14,6 +14,7 @@ use onepipe_transport_udp::{
 };
 use onepipe_wire::{JoinRole, Terms};
 
+use crate::data_path::DataPath;
 use crate::egress::{Egress, QueueReport};
 use crate::faults::FaultInjector;
 use crate::gate::Gate;
@@ -66,6 +67,8 @@ impl SoftwareSwitch {
             socket.set_destination(usize::from(config.ports_max), Some(up));
             Port(config.ports_max)
         });
+        // Before the switch above answers, so that the program sees where the answer comes from.
+        let mut data_path = DataPath::of(config)?;
         let mut config = config.clone();
         let mut own =
             Instance { address: Address::Switch(config.switch), incarnation: Incarnation(0) };
@@ -83,6 +86,9 @@ impl SoftwareSwitch {
             let terms = handshake.ask(&mut socket, destination, above, wait, || clock.read())?;
             adopt(&mut config, address, &terms)?;
             check(&config)?;
+            if let Some(data_path) = &mut data_path {
+                data_path.set_processes_max(config.processes_max)?;
+            }
         }
         let machine = Switch::new(machine_config(&config, own.incarnation))?;
         let fault_injector =
@@ -108,6 +114,7 @@ impl SoftwareSwitch {
             fault_injector,
             egress: config.link_rate.map(|rate| Egress::new(rate, ports)),
             links: config.racks.clone().map(|racks| RackLinks::new(racks, config.faults.seed)),
+            data_path,
         });
         let driver_config = DriverConfig { idle: config.idle, ..DriverConfig::default() }
             .warning_before(config.link_timeout_ns);
@@ -127,9 +134,12 @@ impl SoftwareSwitch {
             changes.push(event);
             on_event(event);
         });
+        let has_changed = !self.changes.is_empty();
         for event in self.changes.drain(..) {
             self.driver.transport_mut().on_link_event(event);
         }
+        let (machine, transport) = self.driver.parts_mut();
+        transport.copy_routes(&machine.switch.config().route, has_changed);
         progress
     }
 
@@ -233,6 +243,16 @@ impl SoftwareSwitch {
         self.driver.transport().socket().kernel_drops()
     }
 
+    /// Returns the counters of the kernel's switch, each with its name; empty without one.
+    pub fn kernel_counters(&self) -> Vec<(&'static str, u64)> {
+        self.driver.transport().data_path().map_or_else(Vec::new, DataPath::counters)
+    }
+
+    /// Returns how many changes the kernel has refused its switch, and why the last one.
+    pub fn kernel_refusals(&self) -> (u64, Option<String>) {
+        self.driver.transport().data_path().map_or((0, None), DataPath::refusals)
+    }
+
     /// Returns the counters of the turns.
     pub fn duty(&self) -> &Duty {
         self.driver.duty()
@@ -299,7 +319,9 @@ fn machine_config(config: &Config, incarnation: Incarnation) -> onepipe_switch::
     machine.eager_beacons = config.eager_beacons;
     machine.link_timeout_ns = config.link_timeout_ns;
     machine.start_wait_ns = config.start_wait_ns;
-    machine.holds_joiners = true;
+    // The program counts a joiner's promise before it forwards the joiner's first message, so no
+    // joiner needs to be held.
+    machine.holds_joiners = config.xdp.is_empty();
     machine.switch = config.switch;
     machine.flood_interval_ns = FLOOD_INTERVAL_NS;
     machine.frame_len_max = machine.frame_len_max.min(config.frame_len_max);

@@ -32,6 +32,9 @@ pub struct Stats {
     pub copies_lost: u64,
     /// Frames marked because the switch's receive queue was long.
     pub frames_marked: u64,
+    /// Ordered frames that reached the daemon before the kernel's switch handled their link, and
+    /// advertisements of addresses: they are dropped.
+    pub frames_bypassed: u64,
     /// Frames lost by fault injection.
     pub faults_lost: u64,
     /// Frames duplicated by fault injection.

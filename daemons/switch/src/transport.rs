@@ -2,6 +2,7 @@
 
 mod controllers;
 mod join;
+mod kernel;
 
 use onepipe_base::{
     Address, Cause, Incarnation, Instance, Machine, Mono, Now, Port, ProcessId, Promises, Psn,
@@ -14,6 +15,7 @@ use onepipe_transport_udp::{BatchSocket, FrameRange, Handshake, JoinFailure, sen
 use onepipe_wire::{HEADER_LEN, Header, Opcode, mark_congestion, parse_header, seal_with_hops};
 
 use crate::Stats;
+use crate::data_path::DataPath;
 use crate::egress::{Egress, QueueReport};
 use crate::faults::{FaultInjector, Outcome};
 use crate::gate::Gate;
@@ -48,6 +50,8 @@ pub(crate) struct SwitchTransport {
     fault_injector: Option<FaultInjector>,
     egress: Option<Egress>,
     links: Option<RackLinks>,
+    /// The kernel's switch, where there is one.
+    data_path: Option<DataPath>,
     /// The time of the turn in progress.
     now: Now,
     slot: Option<FrameRange>,
@@ -72,6 +76,7 @@ pub(crate) struct Parts {
     pub(crate) fault_injector: Option<FaultInjector>,
     pub(crate) egress: Option<Egress>,
     pub(crate) links: Option<RackLinks>,
+    pub(crate) data_path: Option<DataPath>,
 }
 
 impl SwitchTransport {
@@ -93,6 +98,7 @@ impl SwitchTransport {
             fault_injector: parts.fault_injector,
             egress: parts.egress,
             links: parts.links,
+            data_path: parts.data_path,
             now: Now { mono: Mono::from_ns(0), sync: Timestamp::from_ns(0) },
             slot: None,
             joins,
@@ -135,6 +141,7 @@ impl SwitchTransport {
 
     /// Handles a change of a link in the last turn.
     pub(crate) fn on_link_event(&mut self, event: SwitchEvent) {
+        self.update_data_path(event);
         match event {
             SwitchEvent::LinkJoined(port) => self.roster.set_up(self.now, port, true),
             SwitchEvent::LinkLost(port) => {
@@ -300,6 +307,11 @@ impl SwitchTransport {
     /// Sends a frame, or queues it until its link is free.
     #[inline]
     fn enqueue_or_send(&mut self, port: Port, range: FrameRange) {
+        if let Some(data_path) = &mut self.data_path
+            && data_path.send(port, self.socket.frame(range))
+        {
+            return;
+        }
         match &mut self.egress {
             Some(egress) => egress.enqueue(port, self.now, self.socket.frame(range)),
             None => self.socket.send(port.index(), range),
@@ -339,6 +351,9 @@ impl Transport for SwitchTransport {
         self.gate.on_turn();
         self.drain_queues();
         let batches = self.socket.receive();
+        if let Some(data_path) = self.data_path.as_mut().filter(|_| batches == 0) {
+            data_path.note_empty(now);
+        }
         // The queue of this switch is its receive buffer; frames that find it long are marked.
         let is_backlogged = self.socket.is_backlogged();
         let mut frames = 0;
@@ -368,7 +383,9 @@ impl Transport for SwitchTransport {
                     self.stats.frames_marked += 1;
                     mark_congestion(frame);
                 }
-                let mut verdict = take(port, frame);
+                let detoured = self.take_stamp(port, range);
+                let is_for_kernel = self.is_for_kernel(port, range);
+                let mut verdict = take(port, self.socket.frame(range));
                 while let Verdict::Replicate(output) = verdict {
                     match self.socket.copy(range) {
                         Some(copy) => self.forward(output, copy),
@@ -377,11 +394,15 @@ impl Transport for SwitchTransport {
                     verdict = take(port, self.socket.frame(range));
                 }
                 match verdict {
+                    Verdict::Forward(_) if is_for_kernel => self.stats.frames_bypassed += 1,
                     Verdict::Forward(output) | Verdict::Replicate(output) => {
                         self.forward(output, range);
                     }
                     Verdict::Consumed => self.on_consumed(port, range),
                     Verdict::Dropped => self.on_dropped(range),
+                }
+                if let (Some(detoured), Some(data_path)) = (detoured, &mut self.data_path) {
+                    data_path.release(port, detoured);
                 }
             }
         }
@@ -394,9 +415,16 @@ impl Transport for SwitchTransport {
         frames
     }
 
+    fn poll_promises(&mut self, now: Now, on_promises: impl FnMut(Port, Promises)) {
+        if let Some(data_path) = &mut self.data_path {
+            data_path.poll_promises(now, on_promises);
+        }
+    }
+
     fn poll_links_down(&mut self, mut unlink: impl FnMut(Port, Cause)) {
         let (socket, stats) = (&mut self.socket, &mut self.stats);
         let (roster, now) = (&mut self.roster, self.now);
+        let data_path = &mut self.data_path;
         while let Some(address) = socket.refused() {
             stats.neighbours_refused += 1;
             if let Some(up) = self.ports.on_refused(address) {
@@ -408,6 +436,9 @@ impl Transport for SwitchTransport {
             stats.ports_reclaimed += 1;
             roster.close(now, port);
             socket.set_destination(port.index(), None);
+            if let Some(data_path) = data_path {
+                data_path.disconnect(port);
+            }
             unlink(port, cause);
         });
     }

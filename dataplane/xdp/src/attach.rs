@@ -1,7 +1,7 @@
 //! Attaching the program to network devices.
 
-use aya::programs::XdpFlags;
 use aya::programs::xdp::XdpLinkId;
+use aya::programs::{ProgramError, XdpFlags};
 
 use crate::Kernel;
 use crate::kernel::{KernelError, program_mut};
@@ -23,7 +23,8 @@ impl Kernel {
     pub fn attach(&mut self, name: &str) -> Result<Attachment, KernelError> {
         let ifindex = interface_index(name)?;
         let program = program_mut(&mut self.ebpf, "enter")?;
-        let link = program.attach_to_if_index(ifindex, XdpFlags::DRV_MODE)?;
+        let attached = program.attach_to_if_index(ifindex, XdpFlags::DRV_MODE);
+        let link = attached.map_err(|source| refusal(name, source))?;
         Ok(Attachment { ifindex, link })
     }
 
@@ -33,6 +34,20 @@ impl Kernel {
     /// The kernel refuses it.
     pub fn detach(&mut self, attachment: Attachment) -> Result<(), KernelError> {
         Ok(program_mut(&mut self.ebpf, "enter")?.detach(attachment.link)?)
+    }
+}
+
+/// Returns why the device `name` does not take the program.
+fn refusal(name: &str, source: ProgramError) -> KernelError {
+    let code = match &source {
+        ProgramError::SyscallError(error) => error.io_error.raw_os_error(),
+        _ => None,
+    };
+    let device = name.to_string();
+    match code {
+        Some(libc::EOPNOTSUPP) => KernelError::NoXdp(device),
+        Some(libc::EBUSY) => KernelError::Attached(device),
+        _ => KernelError::Program(source),
     }
 }
 

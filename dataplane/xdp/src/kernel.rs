@@ -61,6 +61,20 @@ pub enum KernelError {
     /// There is no such network device.
     #[error("there is no network device `{0}`; `ip link` lists them")]
     Device(String),
+    /// A neighbour is on none of the devices.
+    #[error("the neighbour at {0} is on none of the switch's devices, and was not admitted")]
+    OffDevice(std::net::SocketAddr),
+    /// The driver of this device runs no XDP program.
+    #[error(
+        "the driver of `{0}` runs no XDP program: use a card whose driver does, or a veth device"
+    )]
+    NoXdp(String),
+    /// This device has another program.
+    #[error(
+        "another XDP program is attached to `{0}`: `ip link set dev {0} xdp off` detaches it, or \
+         the switch that has attached it must end"
+    )]
+    Attached(String),
     /// The system refuses something else.
     #[error("cannot {what}")]
     System {
@@ -176,18 +190,49 @@ impl Kernel {
             return Err(KernelError::Ports(port.0.saturating_add(1)));
         }
         self.disconnect(port)?;
-        // 0 stands for "nobody".
-        self.last_generation = self.last_generation.wrapping_add(1).max(1);
-        let generation = self.last_generation;
-        self.neighbours.insert(port.0, neighbour);
+        let generation = self.next_generation();
         let at = u32::from(port.0);
         self.devices.set(at, neighbour.ifindex, None, 0)?;
         self.outputs.set(at, output(&neighbour, generation), 0)?;
-        self.control.generations[port.index()] = generation;
-        self.write_control()?;
-        // From here on its frames are handled.
+        self.neighbours.insert(port.0, neighbour);
+        let started = self.start_link(port, &neighbour, generation);
+        if started.is_err() {
+            // The first error is the reason.
+            let _ = self.disconnect(port);
+        }
+        started
+    }
+
+    /// Returns the generation of the next neighbour or link. None is 0 modulo 2^16: 0 stands for
+    /// "nobody", and in a frame without a [`Stamp`] for none.
+    fn next_generation(&mut self) -> u32 {
+        self.last_generation = self.last_generation.wrapping_add(1);
+        if self.last_generation as u16 == 0 {
+            self.last_generation += 1;
+        }
+        self.last_generation
+    }
+
+    /// Counts the promises of a link, and then handles its frames.
+    fn start_link(
+        &mut self,
+        port: Port,
+        neighbour: &Neighbour,
+        generation: u32,
+    ) -> Result<(), KernelError> {
         let key = link_key(neighbour.ifindex, neighbour.address);
-        Ok(self.links.insert(key, link(&neighbour, port, generation), 0)?)
+        self.set_generation(port, generation)?;
+        let inserted = self.links.insert(key, link(neighbour, port, generation), 0);
+        if inserted.is_err() {
+            self.set_generation(port, 0)?;
+        }
+        Ok(inserted?)
+    }
+
+    fn set_generation(&mut self, port: Port, generation: u32) -> Result<(), KernelError> {
+        let before = self.control.generations[port.index()];
+        self.control.generations[port.index()] = generation;
+        self.write_control().inspect_err(|_| self.control.generations[port.index()] = before)
     }
 
     /// Takes the link at `port` out of the barriers, and passes what its neighbour sends to the
@@ -196,13 +241,15 @@ impl Kernel {
     /// # Errors
     /// The kernel refuses it.
     pub fn stop_link(&mut self, port: Port) -> Result<(), KernelError> {
-        if let Some(neighbour) = self.neighbours.get(&port.0) {
-            let key = link_key(neighbour.ifindex, neighbour.address);
-            ignore_missing(self.links.remove(&key))?;
-            self.control.generations[port.index()] = 0;
-            self.write_control()?;
+        let Some(neighbour) = self.neighbours.get(&port.0) else { return Ok(()) };
+        let key = link_key(neighbour.ifindex, neighbour.address);
+        // Without the generation the link counts nowhere, even if its entry stays.
+        self.set_generation(port, 0)?;
+        // A neighbour that has returned at another port has the same key.
+        match self.links.get(&key, 0) {
+            Ok([of, ..]) if of == u32::from(port.0) => ignore_missing(self.links.remove(&key)),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// Counts the link at `port` again, from its next promise on.
@@ -214,12 +261,8 @@ impl Kernel {
         if self.control.generations[port.index()] != 0 {
             return Ok(());
         }
-        self.last_generation = self.last_generation.wrapping_add(1).max(1);
-        let generation = self.last_generation;
-        self.control.generations[port.index()] = generation;
-        self.write_control()?;
-        let key = link_key(neighbour.ifindex, neighbour.address);
-        Ok(self.links.insert(key, link(&neighbour, port, generation), 0)?)
+        let generation = self.next_generation();
+        self.start_link(port, &neighbour, generation)
     }
 
     /// Whether the link at `port` is handled in the kernel.

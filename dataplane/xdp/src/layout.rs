@@ -4,6 +4,7 @@
 use std::net::SocketAddrV4;
 
 use onepipe_base::{Instance, Port, Timestamp, WIRE_MODULUS};
+use onepipe_wire::HEADER_LEN;
 
 /// Number of ports of a switch in the kernel, an upper one included.
 pub const PORTS_MAX: usize = 64;
@@ -17,6 +18,9 @@ pub(crate) const REGISTERS_LEN: usize = PORTS_MAX * REGISTER_LEN;
 pub(crate) const OUTPUT_LEN: usize = 12 + 4 * 4;
 pub(crate) const JOINER_LEN: usize = 12 + 4;
 
+/// Where the hop tag, and the barrier before the commit barrier, begin in a frame.
+const TAG_AT: usize = 28;
+const PROMISES_AT: usize = 44;
 /// Stands for "there is no upper port".
 const NO_PORT: u32 = u32::MAX;
 
@@ -51,9 +55,9 @@ pub struct Register {
     pub frames: u32,
     /// Whether nothing feeds the link.
     pub is_unfed: bool,
-    /// Frames that were passed up for replication, modulo 2^16.
+    /// Number of the last frame that was passed up for replication, modulo 2^16.
     pub detoured: u16,
-    /// How many of these have been replicated, modulo 2^16.
+    /// Number of the last of these frames that was replicated, modulo 2^16.
     pub returned: u16,
 }
 
@@ -166,19 +170,47 @@ pub(crate) fn register(registers: &[u8; REGISTERS_LEN], port: Port) -> Register 
     }
 }
 
+/// Returns the content of a [`Command::Release`]: the promises, of 48 bits, where a frame has them.
+pub fn release_content(barrier: u64, commit: u64) -> [u8; HEADER_LEN] {
+    let mut content = [0; HEADER_LEN];
+    content[PROMISES_AT..][..6].copy_from_slice(&barrier.to_be_bytes()[2..]);
+    content[PROMISES_AT + 6..].copy_from_slice(&commit.to_be_bytes()[2..]);
+    content
+}
+
 /// What the program does with a frame of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Sends it to the neighbour at a port.
     Send(Port),
-    /// Notes that of the frames from `port` that were passed up for replication `returned` have
-    /// been replicated, modulo 2^16, and drops it.
+    /// Notes that all copies of a frame from `port` have left, and of the frames before it. Its
+    /// promises, which follow ([`release_content`]), count from then on.
     Release {
-        /// The port from which they came.
+        /// The port from which it came.
         port: Port,
-        /// Their number.
-        returned: u16,
+        /// What the program has written into it.
+        stamp: Stamp,
     },
+}
+
+/// Which frame of which neighbour was passed up for replication. The program writes it in place of
+/// the first four bytes of the hop tag, which are 0 without a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// The generation of the neighbour, modulo 2^16.
+    pub generation: u16,
+    /// The number of the frame, modulo 2^16.
+    pub number: u16,
+}
+
+impl Stamp {
+    /// Takes the stamp out of a frame, which then is as it arrived. `None` if the frame is too
+    /// short for one.
+    pub fn take(frame: &mut [u8]) -> Option<Self> {
+        let tag = frame.get_mut(TAG_AT..TAG_AT + 4)?.first_chunk_mut::<4>()?;
+        let word = u32::from_le_bytes(core::mem::take(tag));
+        Some(Self { generation: (word >> 16) as u16, number: word as u16 })
+    }
 }
 
 impl Command {
@@ -186,12 +218,15 @@ impl Command {
     /// addresses.
     pub fn write(self, frame_len: usize, headers: &mut [u8; DATAGRAM_HEADERS_LEN]) {
         // Locally administered Ethernet addresses.
-        let (kind, port, number) = match self {
-            Self::Send(port) => (0, port, 0),
-            Self::Release { port, returned } => (1, port, returned),
+        let none = Stamp { generation: 0, number: 0 };
+        let (kind, port, stamp) = match self {
+            Self::Send(port) => (0, port, none),
+            Self::Release { port, stamp } => (1, port, stamp),
         };
-        let [high, low] = number.to_be_bytes();
+        let [high, low] = stamp.number.to_be_bytes();
+        let generation = stamp.generation.to_be_bytes();
         headers[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, kind, port.0 as u8, high, low]);
+        headers[2..4].copy_from_slice(&generation);
         headers[12..14].copy_from_slice(&[0x08, 0x00]);
         let udp_len = (frame_len + 8) as u16;
         headers[14..].fill(0);

@@ -36,7 +36,9 @@ mod kernel;
 mod test_run;
 
 pub use counters::Counters;
-pub use layout::{Command, DATAGRAM_HEADERS_LEN, Neighbour, PORTS_MAX, Register};
+pub use layout::{
+    Command, DATAGRAM_HEADERS_LEN, Neighbour, PORTS_MAX, Register, Stamp, release_content,
+};
 
 #[cfg(feature = "kernel")]
 pub use attach::{Attachment, interface_index};

@@ -146,6 +146,11 @@ impl<M: DrivenMachine, T: Transport, C: Clock> Driver<M, T, C> {
         &self.transport
     }
 
+    /// Returns the machine and the transport, which may look at it.
+    pub fn parts_mut(&mut self) -> (&M, &mut T) {
+        (&self.machine, &mut self.transport)
+    }
+
     /// The transport, for fault injection.
     pub fn transport_mut(&mut self) -> &mut T {
         &mut self.transport

@@ -133,6 +133,11 @@ impl SwitchTransport {
         applicant: Applicant,
         wants_members: bool,
     ) -> Option<Port> {
+        if let Some(data_path) = &mut self.data_path
+            && !data_path.can_reach(from)
+        {
+            return None;
+        }
         let port = self.ports.assign(from, applicant, now.mono)?;
         self.stats.ports_assigned += 1;
         match (applicant.role, applicant.instance.address) {
@@ -148,6 +153,10 @@ impl SwitchTransport {
             _ => {}
         }
         self.socket.set_destination(port.index(), Some(from));
+        if let Some(data_path) = &mut self.data_path {
+            let only = (applicant.role != JoinRole::Switch).then_some(applicant.instance);
+            data_path.connect(port, from, only);
+        }
         let accepted = JoinAnswer::Accepted(*self.gate.admission.terms());
         self.answer(now, from, accepted, Some(applicant.instance));
         Some(port)

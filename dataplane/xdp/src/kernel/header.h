@@ -29,6 +29,13 @@ INLINE u64 barrier_of(const struct header *h)
 }
 INLINE u64 commit_of(const struct header *h) { return BE64(h->w6) & TIME_MASK; }
 
+/* Writes the number of a frame of a link into its hop tag, whose first half is 0 without a key. The
+ * daemon takes it out again. */
+INLINE void stamp(u8 *tag, u32 generation, u32 number)
+{
+	*(u32 *)tag = (generation & 0xffff) << 16 | (number & 0xffff);
+}
+
 INLINE void set_promises(struct header *h, u64 barrier, u64 commit)
 {
 	u64 head = BE64(h->w5) >> 32 << 32;

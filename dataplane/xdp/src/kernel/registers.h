@@ -25,8 +25,9 @@ struct link_register {
 	u32 frames;
 	/* Not 0: the link is up and unfed, and `barrier` is its mark. */
 	u32 is_unfed;
-	/* Frames passed up for replication, and how many of them the daemon has replicated. While they
-	 * differ no promise of the link counts, because copies below it follow. */
+	/* The numbers of the last frame passed up for replication, and of the last one that the daemon
+	 * has replicated. While they differ only the promises of replicated frames count, because copies
+	 * follow that lie below others. */
 	u32 detoured, returned;
 	u32 reserved;
 };
@@ -66,7 +67,23 @@ INLINE int is_after(u64 a, u64 b) { return (s64)((a - b) << 16) > 0; }
 
 INLINE u64 later(u64 a, u64 b) { return is_after(b, a) ? b : a; }
 
-/* Counts promises on a link; the stronger of the old and the new one holds. */
+/* Counts promises of a link; the stronger of the old and the new one holds. */
+INLINE void count_promises(struct link_register *link, u64 barrier, u64 commit)
+{
+	if (link->is_unfed) {
+		/* What lies below the mark was sent before it. */
+		if (is_after(link->barrier, barrier))
+			return;
+		link->is_unfed = 0;
+		link->barrier = barrier;
+		link->commit = commit;
+		return;
+	}
+	link->barrier = later(link->barrier, barrier);
+	link->commit = later(link->commit, commit);
+}
+
+/* Handles a frame of a link with its promises. */
 INLINE void raise(struct link_register *link, u32 generation, u64 barrier, u64 commit)
 {
 	if (link->generation != generation) {
@@ -79,19 +96,20 @@ INLINE void raise(struct link_register *link, u32 generation, u64 barrier, u64 c
 		return;
 	}
 	link->frames++;
-	if (link->detoured != link->returned)
+	if (link->detoured == link->returned)
+		count_promises(link, barrier, commit);
+}
+
+/* Handles that all copies of the frame `number` have left, which has these promises. */
+INLINE void release(struct link_register *link, u16 generation, u16 number, u64 barrier, u64 commit)
+{
+	s16 ahead = number - (u16)link->returned;
+
+	/* A frame of an earlier neighbour, or an earlier frame. */
+	if ((u16)link->generation != generation || ahead <= 0 || (s16)(number - (u16)link->detoured) > 0)
 		return;
-	if (link->is_unfed) {
-		/* What lies below the mark was sent before it. */
-		if (is_after(link->barrier, barrier))
-			return;
-		link->is_unfed = 0;
-		link->barrier = barrier;
-		link->commit = commit;
-		return;
-	}
-	link->barrier = later(link->barrier, barrier);
-	link->commit = later(link->commit, commit);
+	link->returned = number;
+	count_promises(link, barrier, commit);
 }
 
 /* Handles a beacon of a link that nothing feeds. */

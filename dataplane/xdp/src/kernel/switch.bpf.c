@@ -1,4 +1,4 @@
-/* The switch of form chip in the kernel: docs/design/forms.md, "What does the kernel's switch do?".
+/* The switch of form chip in the kernel: docs/design/xdp.md, "What does the kernel's switch do?".
  *
  * All frames of a switch are handled on one CPU: `enter` runs where a frame arrives and hands it
  * over to that CPU's map entry, `switch_frame` runs there. So no frame is overtaken between the
@@ -158,8 +158,12 @@ INLINE int generate(struct packet *packet, const struct control *settings,
 	u32 class;
 
 	if (command[2] == 1) {
-		/* The copies that went before have left, so promises of the link count again. */
-		state->links[port_index(port)].returned = command[4] << 8 | command[5];
+		const u8 *generation = packet->ethernet->dst + 2;
+
+		if (!read_header(packet->frame, packet->end, &header))
+			return count(DROPPED_TRUNCATED, XDP_DROP);
+		release(&state->links[port_index(port)], generation[0] << 8 | generation[1],
+			command[4] << 8 | command[5], barrier_of(&header), commit_of(&header));
 		return count(RELEASED, XDP_DROP);
 	}
 	output = map_lookup(&outputs, &port);
@@ -255,6 +259,9 @@ INLINE int pass_unknown(const struct packet *packet, const struct link_key *key,
 		__builtin_memcpy(joiner.dst, packet->ethernet->dst, 12);
 		joiner.daddr = packet->ip->dst;
 		map_update(&joiners, key, &joiner, 0);
+	} else if (header->w3 >> 32 != 0) {
+		/* It would pass for the number of a frame for the daemon to replicate. */
+		return count(DROPPED_MALFORMED, XDP_DROP);
 	}
 	return count(UNKNOWN_LINK, XDP_PASS);
 }
@@ -332,6 +339,9 @@ INLINE int handle(struct xdp_md *ctx)
 			link_register->frames++;
 		}
 		link_register->detoured = (link_register->detoured + 1) & 0xffff;
+		if (packet.frame + SHORT_HEADER_LEN > packet.end)
+			return count(DROPPED_TRUNCATED, XDP_DROP);
+		stamp(packet.frame + 28, link->generation, link_register->detoured);
 		return count(DETOURED, XDP_PASS);
 	}
 	if (class == CLASS_BEACON && flags_of(&header) & FLAG_UNFED) {

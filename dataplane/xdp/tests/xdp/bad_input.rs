@@ -3,7 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use onepipe_base::{Address, Instance, Port, ProcessId, Promises, WIRE_MODULUS};
-use onepipe_dataplane_xdp::{Action, Command, Counters, DATAGRAM_HEADERS_LEN};
+use onepipe_dataplane_xdp::{
+    Action, Command, Counters, DATAGRAM_HEADERS_LEN, Stamp, release_content,
+};
 use onepipe_wire::{HOPS_MAX, Header, Opcode, parse_header};
 
 use crate::lab::{DEVICE, FIRST, Lab, Outcome, address, frame, packet, sealed};
@@ -191,19 +193,59 @@ fn promises_wait_for_the_copies_of_a_shared_frame() {
     let promises = Promises::both(start.wrapping_add_ns(50));
     let list = sealed(list.stamped(start, promises, onepipe_base::Psn(0)), &[0; 40], 32);
     let shared = packet(address(0), 0, &list);
+    let mut passed = lab.kernel.test_run(DEVICE, &shared, 1).expect("a valid packet").frame;
+    let stamp = Stamp::take(&mut passed[DATAGRAM_HEADERS_LEN..]).expect("long enough");
+    assert_eq!(passed[DATAGRAM_HEADERS_LEN..], list, "otherwise as it arrived");
     assert_eq!(raised(&mut lab, &shared), (Action::Pass, vec!["detoured"]));
     let later = Promises::both(start.wrapping_add_ns(90));
     let next = packet(address(0), 0, &frame(Opcode::Data, 0, 2, later, 3));
     assert_eq!(raised(&mut lab, &next), (Action::Redirect, vec!["forwarded"]));
     assert_eq!(barrier(&lab), before, "a copy may still lie below");
-    let detoured = lab.kernel.registers().expect("readable")[0].1.detoured;
-    let mut release = vec![0; DATAGRAM_HEADERS_LEN + 1];
-    let (headers, _) = release.split_first_chunk_mut().expect("long enough");
-    Command::Release { port: Port(0), returned: detoured }.write(1, headers);
-    let run = lab.kernel.test_run(2, &release, 1).expect("a valid packet");
-    assert_eq!((run.action, counters(&lab).released), (Action::Drop, 1));
+    let of_frame = promises.barrier.as_ns() % WIRE_MODULUS;
+    let release = |lab: &mut Lab, stamp: Stamp| {
+        let mut release = vec![0; DATAGRAM_HEADERS_LEN];
+        release.extend(release_content(of_frame, of_frame));
+        let (headers, content) = release.split_first_chunk_mut().expect("long enough");
+        Command::Release { port: Port(0), stamp }.write(content.len(), headers);
+        let run = lab.kernel.test_run(2, &release, 1).expect("a valid packet");
+        assert_eq!(run.action, Action::Drop);
+        barrier(lab)
+    };
+    let second = Stamp { number: stamp.number + 1, ..stamp };
+    for foreign in [
+        Stamp { generation: stamp.generation + 1, ..stamp },
+        Stamp { generation: 0, number: 0 },
+        Stamp { number: second.number + 1, ..stamp },
+        Stamp { number: stamp.number - 1, ..stamp },
+    ] {
+        assert_eq!(release(&mut lab, foreign), before, "{foreign:?} is no frame of the link");
+    }
+    // The promise of the first frame counts while copies of the second may still lie below others.
+    assert_eq!(release(&mut lab, stamp), of_frame);
+    assert_eq!(raised(&mut lab, &next).0, Action::Redirect);
+    assert_eq!(barrier(&lab), of_frame);
+    release(&mut lab, second);
     assert_eq!(raised(&mut lab, &next).0, Action::Redirect);
     assert_eq!(barrier(&lab), later.barrier.as_ns() % WIRE_MODULUS);
+    // A frame that passes up without a link must not seem to have a number.
+    let mut forged = list.clone();
+    forged[28] = 1;
+    let stranger = SocketAddrV4::new(Ipv4Addr::new(10, 0, 7, 7), 9);
+    let forged = raised(&mut lab, &packet(stranger, 0, &forged));
+    assert_eq!(forged, (Action::Drop, vec!["dropped_malformed"]));
+}
+
+/// A neighbour that returns at another port keeps its link when the old port is cleared.
+#[test]
+fn clearing_a_port_leaves_the_same_neighbour_at_another_one() {
+    let Some(mut lab) = lab() else { return };
+    lab.kernel.disconnect(Port(2)).expect("the map is writable");
+    let moved = *lab.kernel.neighbour(Port(0)).expect("it is connected");
+    lab.kernel.connect(Port(2), moved).expect("the map is writable");
+    lab.kernel.disconnect(Port(0)).expect("the map is writable");
+    let bytes = packet(address(0), 0, &good(&lab, 0, 1));
+    let (_, names) = raised(&mut lab, &bytes);
+    assert!(!names.contains(&"unknown_link"), "{names:?}");
 }
 
 /// A beacon of the daemon leaves with what the program has promised by then.

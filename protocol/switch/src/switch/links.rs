@@ -58,6 +58,17 @@ impl Switch {
         self.debug_check();
     }
 
+    /// Handles promises of the live link at `port` that were counted elsewhere: its frames are
+    /// forwarded by a form of this switch that knows nothing of timeouts, such as a program in the
+    /// kernel. A link that is not live stays down.
+    pub fn handle_promises(&mut self, now: Now, port: Port, promises: Promises) {
+        let time = self.observe_time(now);
+        if self.is_live(port) {
+            self.on_promises(time.mono, port, promises);
+        }
+        self.debug_check();
+    }
+
     /// Whether `port` takes part in the barriers.
     pub fn is_live(&self, port: Port) -> bool {
         port.0 < self.config.port_count() && self.aggregator.is_live(port)
