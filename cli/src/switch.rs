@@ -344,7 +344,7 @@ impl Warnings {
         let (refusals, reason) = switch.kernel_refusals();
         if let (true, Some(reason)) = (refusals > self.kernel_refusals, reason) {
             self.kernel_refusals = refusals;
-            tracing::warn!("the kernel has refused {refusals} changes of its switch: {reason}");
+            tracing::warn!("the switch in the kernel: {reason} ({refusals} refusals in all)");
         }
         if let (Some(process), false) = (stats.process_out_of_range, self.warned_out_of_range) {
             self.warned_out_of_range = true;

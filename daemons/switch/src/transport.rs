@@ -387,14 +387,18 @@ impl Transport for SwitchTransport {
                 let is_for_kernel = self.is_for_kernel(port, range);
                 let mut verdict = take(port, self.socket.frame(range));
                 while let Verdict::Replicate(output) = verdict {
-                    match self.socket.copy(range) {
-                        Some(copy) => self.forward(output, copy),
-                        None => self.stats.copies_lost += 1,
+                    if !is_for_kernel {
+                        match self.socket.copy(range) {
+                            Some(copy) => self.forward(output, copy),
+                            None => self.stats.copies_lost += 1,
+                        }
                     }
                     verdict = take(port, self.socket.frame(range));
                 }
                 match verdict {
-                    Verdict::Forward(_) if is_for_kernel => self.stats.frames_bypassed += 1,
+                    Verdict::Forward(_) | Verdict::Replicate(_) if is_for_kernel => {
+                        self.stats.frames_bypassed += 1;
+                    }
                     Verdict::Forward(output) | Verdict::Replicate(output) => {
                         self.forward(output, range);
                     }

@@ -51,14 +51,15 @@ impl SwitchTransport {
 
     /// Returns whether the daemon must not forward a frame of `port`: an ordered frame, because its
     /// promise counts in the program only, or an address advertisement, because messages between
-    /// the advertised addresses would bypass the program's registers.
+    /// the advertised addresses would bypass the program's registers. Shared frames are replicated
+    /// here, but only those of links that the program has.
     pub(super) fn is_for_kernel(&mut self, port: Port, range: FrameRange) -> bool {
-        let is_here = self.data_path.as_ref().is_some_and(|data_path| data_path.has(port));
-        let mut opcode = || opcode_unchecked(self.socket.frame(range));
-        is_here
-            && opcode().is_some_and(|opcode| {
-                opcode == Opcode::AddressAd
-                    || !(opcode.is_control() || opcode.is_hop_only() || opcode.is_shared())
-            })
+        let Some(data_path) = &self.data_path else { return false };
+        let is_replicated_here = data_path.has(port);
+        opcode_unchecked(self.socket.frame(range)).is_some_and(|opcode| match opcode {
+            Opcode::AddressAd => true,
+            opcode if opcode.is_shared() => !is_replicated_here,
+            opcode => !(opcode.is_control() || opcode.is_hop_only()),
+        })
     }
 }

@@ -20,20 +20,24 @@ const NODES: u32 = 3;
 const SCATTERINGS: u32 = 300;
 const TEST: &str = "order::processes_on_hosts_deliver_one_order_through_the_kernel";
 
-/// Runs a node: scatters to all, alternating one payload for all and one for each, and prints what
-/// it delivers until everything has arrived.
-fn node(id: u32) {
+/// Returns a process that joins through the switch at `switch`.
+fn driver(id: u32, switch: SocketAddr) -> Driver<Endpoint, UdpLink, SystemClock> {
     let mut config = EndpointConfig::new(ProcessId(id), Incarnation(1));
     config.processes_max = 16;
     config.beacon_interval_ns = 20_000;
     config.link_timeout_ns = 20_000_000_000;
     let endpoint = Endpoint::new(config).expect("the numbers are in range");
-    let switch = SocketAddr::from(([10, 78, id as u8, 1], 4410));
     let link = UdpLink::connect(switch, &UdpConfig::default()).expect("a network");
     let link = link.joining(JoinerConfig::process(ProcessId(id), Incarnation(1)));
     let clock = SystemClock::calibrated().following_system(10_000_000);
     let driver_config = DriverConfig { idle: Idle::ADAPTIVE, ..DriverConfig::default() };
-    let mut driver = Driver::new(endpoint, link, clock, driver_config);
+    Driver::new(endpoint, link, clock, driver_config)
+}
+
+/// Runs a node: scatters to all, alternating one payload for all and one for each, and prints what
+/// it delivers until everything has arrived.
+fn node(id: u32) {
+    let mut driver = driver(id, SocketAddr::from(([10, 78, id as u8, 1], 4410)));
     let start = Instant::now();
     let mut sent = 0;
     let mut arrived: BTreeMap<u32, u32> = BTreeMap::new();
@@ -119,6 +123,16 @@ fn processes_on_hosts_deliver_one_order_through_the_kernel() {
     }
     // Nearly everything has passed in the kernel.
     assert!(kernel["forwarded"] > u64::from(SCATTERINGS), "{kernel:?}");
+    // A process that is on none of the devices would receive what the program does not order.
+    let mut stranger = driver(NODES, SocketAddr::from(([127, 0, 0, 1], 4410)));
+    let start = Instant::now();
+    while switch.kernel_refusals().0 == 0 {
+        assert!(start.elapsed() < TIMEOUT, "{:?}", switch.stats());
+        let _ = (stranger.turn(|_, _| {}), switch.turn(|_| {}));
+    }
+    let reason = switch.kernel_refusals().1.expect("a refusal has a reason");
+    assert!(reason.contains("on none of the switch's devices"), "{reason}");
+    assert_eq!(switch.stats().ports_assigned, u64::from(NODES), "it was not admitted");
     assert!(describe("op4410").is_some(), "the daemon's frames enter by a device of their own");
     drop(switch);
     assert!(!(0..NODES).any(has_program), "the devices are the host's again");
