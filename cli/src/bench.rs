@@ -39,6 +39,7 @@ Examples:
   onepipe bench peers --processes 3                    needs Java and Maven
   onepipe bench order --rival token --transport udp
   onepipe bench order --processes 4 --size 64,10KiB --reliable
+  onepipe bench order --xdp                            as root, between three emulated hosts
   onepipe bench recovery --kills 50 --soak 10
   onepipe bench recovery-sim --hosts 8192
   onepipe bench arbiter alloc
@@ -79,6 +80,10 @@ pub struct Arguments {
     /// Measure another ordering method, with ours as the yardstick (order)
     #[arg(long, value_enum)]
     rival: Option<Rival>,
+    /// Measure the switch in the kernel, with the software switch as the yardstick, between
+    /// emulated hosts; needs root and a build with the feature `xdp` (order)
+    #[arg(long)]
+    xdp: bool,
     /// Number of processes to kill (recovery)
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     kills: u32,
@@ -400,6 +405,9 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
             if arguments.window.is_some() && (arguments.reliable || rival.is_some()) {
                 crate::usage_error("bench order --window excludes --reliable and --rival");
             }
+            if arguments.xdp && (arguments.window.is_some() || rival.is_some()) {
+                crate::usage_error("bench order --xdp excludes --window and --rival");
+            }
             let bytes = match arguments.size.is_empty() {
                 true => defaults.bytes,
                 false => arguments.size.clone(),
@@ -411,6 +419,7 @@ fn measure(name: Name, arguments: &Arguments) -> Result<Report> {
                 is_udp,
                 window: arguments.window,
                 rival,
+                is_in_kernel: arguments.xdp,
                 has_checksums: arguments.checksums,
                 runs: runs(defaults.runs),
                 seconds: arguments.seconds.unwrap_or(defaults.seconds),

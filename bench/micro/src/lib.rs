@@ -27,11 +27,14 @@ mod block;
 mod bulk;
 mod child;
 mod children;
+mod cleanup;
 mod endpoint;
 mod hardware;
 mod harness;
+mod hosts;
 mod kv;
 mod light;
+mod machine_cpu;
 mod memory;
 mod order;
 mod pair;
@@ -80,7 +83,7 @@ pub use table::{TableOptions, table};
 /// about to exit, as no process can be started afterwards.
 pub fn cleanup() {
     children::cleanup_children();
-    bulk::cleanup_bulk();
+    cleanup::cleanup_resources();
     peers::cleanup_peers();
     kv::cleanup_kv();
 }

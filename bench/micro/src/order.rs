@@ -2,7 +2,9 @@
 
 use anyhow::{Context, Result, ensure};
 
-use crate::processes::{self, Api, Fabric, Job, Outcome, RivalMethod, Role};
+use crate::hosts::Hosts;
+use crate::machine_cpu::MachineCpu;
+use crate::processes::{self, Api, Fabric, Job, Location, Outcome, RivalMethod, Role};
 use crate::{Better, Detail, Harness, Progress, Report};
 
 /// Bytes of the longest message measured: longer ones travel by bulk multicast.
@@ -29,6 +31,9 @@ pub struct OrderOptions {
     pub window: Option<u32>,
     /// Measures a rival, with our protocol as the yardstick.
     pub rival: Option<RivalMethod>,
+    /// Measures the switch in the kernel, with the software switch as the yardstick, between
+    /// emulated hosts.
+    pub is_in_kernel: bool,
     /// Whether frames in shared memory bear checksums. Default false. Those of rivals do, and so do
     /// ours in comparison with a rival.
     pub has_checksums: bool,
@@ -47,6 +52,7 @@ impl Default for OrderOptions {
             is_udp: true,
             window: None,
             rival: None,
+            is_in_kernel: false,
             has_checksums: false,
             runs: 3,
             seconds: 2.0,
@@ -71,6 +77,9 @@ pub fn order(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Resu
     if let Some(method) = options.rival {
         ensure!(!options.is_reliable, "a rival is compared with best effort");
         return rival(options, method, progress);
+    }
+    if options.is_in_kernel {
+        return in_kernel(options, progress);
     }
     let transport = if options.is_udp { "udp" } else { "shm" };
     let yardstick = match (options.is_reliable, options.window, options.is_udp) {
@@ -179,6 +188,60 @@ fn rival(
     Ok(harness.finish())
 }
 
+/// Measures the switch in the kernel, with the software switch as the yardstick.
+fn in_kernel(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Result<Report> {
+    ensure!(options.window.is_none(), "the switch in the kernel is measured without a window");
+    ensure!(
+        cfg!(feature = "xdp"),
+        "this program was built without the switch in the kernel; build it with `cargo install \
+         --locked --path cli --features xdp`, which needs clang"
+    );
+    let about = "messages delivered at each receiver in one order, all processes scattering to \
+                 all, each on a host of its own (a network namespace); cpu is the time that all \
+                 cores of the machine were busy per message and receiver; yardstick: the software \
+                 switch between the same hosts";
+    let mut harness = Harness::new("order", about).with_runs(options.runs).with_progress(progress);
+    let hosts = Hosts::new(options.processes)?;
+    for &bytes in &options.bytes {
+        let service = if options.is_reliable { "service=reliable " } else { "" };
+        let case = format!("{service}switch=kernel hosts={} bytes={bytes}", options.processes);
+        let (mut cpu, mut software_cpu) = (Vec::new(), Vec::new());
+        let measure = |side| {
+            let before = MachineCpu::now()?;
+            let outcomes = run_on(options, bytes, side, Some(&hosts))?;
+            let busy = MachineCpu::now()?.busy_since(&before);
+            let measured = Measured::of(options, side, &outcomes)?;
+            let receivers = &outcomes[..options.processes as usize];
+            let messages: u64 = receivers.iter().map(|outcome| outcome.delivered).sum();
+            Ok::<_, anyhow::Error>((measured.rate, busy.as_nanos() as f64 / messages as f64))
+        };
+        harness.measure(
+            &case,
+            "msg/s",
+            Better::Higher,
+            || {
+                let (rate, cpu_ns) = measure(Side::InKernel)?;
+                cpu.push(cpu_ns);
+                Ok(rate)
+            },
+            || {
+                let (rate, cpu_ns) = measure(Side::Ours)?;
+                software_cpu.push(cpu_ns);
+                Ok(rate)
+            },
+        )?;
+        let (mut cpu, mut software_cpu) = (cpu.into_iter(), software_cpu.into_iter());
+        harness.measure(
+            &format!("{case} cpu"),
+            "ns",
+            Better::Lower,
+            || cpu.next().context("measured above"),
+            || software_cpu.next().context("measured above"),
+        )?;
+    }
+    Ok(harness.finish())
+}
+
 /// Result of one run.
 struct Measured {
     /// Messages per second at the slowest receiver.
@@ -199,53 +262,82 @@ enum Side {
     BestEffort,
     /// Our protocol by programs that drive their pipes themselves, as a reference.
     Embedded,
+    /// Our protocol through the switch in the kernel.
+    InKernel,
     Rival(RivalMethod),
 }
 
-fn rates(options: &OrderOptions, bytes: usize, side: Side) -> Result<Measured> {
-    let outcomes = run(options, bytes, side)?;
-    let receivers = &outcomes[..options.processes as usize];
-    let lost = receivers.iter().map(|outcome| outcome.lost).sum();
-    let unknown = receivers.iter().map(|outcome| outcome.unknown).sum();
-    // Each receiver has checked that its deliveries ascend, which implies one order. With best
-    // effort a descheduled process loses messages, so logs may differ by these.
-    let is_reliable = options.is_reliable && side == Side::Ours;
-    let may_differ =
-        side == Side::Rival(RivalMethod::Unordered) || (!is_reliable && lost + unknown > 0);
-    if !may_differ {
-        check_same_order(receivers)?;
+impl Side {
+    /// Whether the side uses the reliable service.
+    fn is_reliable(self, options: &OrderOptions) -> bool {
+        options.is_reliable && matches!(self, Self::Ours | Self::InKernel)
     }
-    let messages: u64 = receivers.iter().map(|outcome| outcome.delivered).sum();
-    // A rival's switch and sequencer cannot detect the end of the flood, so only the members count.
-    let counted = if options.rival.is_some() { receivers } else { &outcomes };
-    let seconds: f64 = counted.iter().map(|outcome| outcome.cpu_seconds).sum();
-    let rate = |outcome: &Outcome| outcome.delivered as f64 / outcome.seconds;
-    let slowest = receivers.iter().map(rate).min_by(f64::total_cmp);
-    let rate = slowest.context("there are receivers")?;
-    Ok(Measured { rate, cpu_ns: seconds * 1e9 / messages as f64, lost, unknown })
 }
 
-fn run(options: &OrderOptions, bytes: usize, side: Side) -> Result<Vec<Outcome>> {
+impl Measured {
+    fn of(options: &OrderOptions, side: Side, outcomes: &[Outcome]) -> Result<Self> {
+        let receivers = &outcomes[..options.processes as usize];
+        let lost = receivers.iter().map(|outcome| outcome.lost).sum();
+        let unknown = receivers.iter().map(|outcome| outcome.unknown).sum();
+        // Each receiver has checked that its deliveries ascend, which implies one order. With best
+        // effort a descheduled process loses messages, so logs may differ by these.
+        let may_differ = side == Side::Rival(RivalMethod::Unordered)
+            || (!side.is_reliable(options) && lost + unknown > 0);
+        if !may_differ {
+            check_same_order(receivers)?;
+        }
+        let messages: u64 = receivers.iter().map(|outcome| outcome.delivered).sum();
+        // A rival's switch and sequencer cannot detect the end of the flood, so only the members
+        // count.
+        let counted = if options.rival.is_some() { receivers } else { outcomes };
+        let seconds: f64 = counted.iter().map(|outcome| outcome.cpu_seconds).sum();
+        let rate = |outcome: &Outcome| outcome.delivered as f64 / outcome.seconds;
+        let slowest = receivers.iter().map(rate).min_by(f64::total_cmp);
+        let rate = slowest.context("there are receivers")?;
+        Ok(Self { rate, cpu_ns: seconds * 1e9 / messages as f64, lost, unknown })
+    }
+}
+
+fn rates(options: &OrderOptions, bytes: usize, side: Side) -> Result<Measured> {
+    Measured::of(options, side, &run_on(options, bytes, side, None)?)
+}
+
+/// Runs all processes, on `hosts` if there are any.
+fn run_on(
+    options: &OrderOptions,
+    bytes: usize,
+    side: Side,
+    hosts: Option<&Hosts>,
+) -> Result<Vec<Outcome>> {
     let method = match side {
         Side::Rival(method) => Some(method),
-        Side::Ours | Side::BestEffort | Side::Embedded => None,
+        Side::Ours | Side::BestEffort | Side::Embedded | Side::InKernel => None,
     };
-    let fabric = match options.is_udp {
+    let is_udp = options.is_udp || hosts.is_some();
+    let fabric = match is_udp {
         true => Fabric::Udp { switch: processes::free_address()?, frame_len: 1472 },
         false => {
             let name = method.map_or("ours", RivalMethod::name);
             Fabric::Shm(format!("bench-order-{name}-{}-{bytes}", std::process::id()))
         }
     };
+    let fabric_of = |process| match hosts {
+        Some(hosts) => Fabric::Udp { switch: hosts.switch(process), frame_len: 1472 },
+        None => fabric.clone(),
+    };
     let job = |process| Job {
         role: Role::AllToAll,
-        fabric: fabric.clone(),
+        fabric: fabric_of(process),
+        location: Location {
+            namespace: hosts.map(|hosts| hosts.namespace(process)),
+            xdp: Vec::new(),
+        },
         window: options.window.map(|window| match side {
             Side::Embedded => (window, Api::Embedded),
             _ => (window, Api::Pipe),
         }),
         method,
-        is_reliable: options.is_reliable && side == Side::Ours,
+        is_reliable: side.is_reliable(options),
         process,
         processes: options.processes,
         bytes,
@@ -258,7 +350,13 @@ fn run(options: &OrderOptions, bytes: usize, side: Side) -> Result<Vec<Outcome>>
     if method == Some(RivalMethod::Sequencer) {
         jobs.push(Job { role: Role::Sequencer, ..job(options.processes) });
     }
-    if options.is_udp {
+    if let Some(hosts) = hosts {
+        let fabric = Fabric::Udp { switch: Hosts::listen(), frame_len: 1472 };
+        let devices = (0..options.processes).map(|host| hosts.device(host));
+        let xdp = if side == Side::InKernel { devices.collect() } else { Vec::new() };
+        let location = Location { namespace: None, xdp };
+        jobs.push(Job { role: Role::Switch, fabric, location, ..job(0) });
+    } else if is_udp {
         jobs.push(Job { role: Role::Switch, ..job(0) });
     }
     processes::run(&jobs)

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-use crate::processes::{self, Fabric, Job, Role};
+use crate::processes::{self, Fabric, Job, Location, Role};
 use crate::{Better, Harness, Progress, Report};
 
 /// Options of the pair benchmarks.
@@ -67,6 +67,7 @@ fn two(roles: [Role; 2], fabric: &Fabric, options: &PairOptions, idle: &str) -> 
         method: None,
         role,
         fabric: fabric.clone(),
+        location: Location::default(),
         is_reliable: false,
         process: process as u32,
         processes: 2,

@@ -31,3 +31,16 @@ fn switch_in_the_kernel_names_what_it_cannot_do() {
     let error = error_of(&[&at[..], &["--xdp", "no-such-device"]].concat());
     assert!(error.contains("`ip link` lists them") || error.contains("CAP_NET_ADMIN"), "{error}");
 }
+
+#[test]
+fn benchmark_of_the_kernel_names_what_it_needs() {
+    let error_of = |arguments: &[&str]| {
+        let output = output(&[&["bench", "order", "--xdp"], arguments].concat());
+        assert!(!output.status.success(), "{arguments:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(error_of(&["--window", "4"]).contains("excludes --window"));
+    if !cfg!(feature = "xdp") {
+        assert!(error_of(&[]).contains("--features xdp"));
+    }
+}

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use rustix::thread::gettid;
 
+use crate::machine_cpu::idle_s;
+
 /// The role of a thread in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ThreadKind {
@@ -104,11 +106,6 @@ impl SchedTime {
     }
 }
 
-/// Parses the second number of `/proc/uptime`: the idle time of all cores together, in s.
-fn idle_s(uptime: &str) -> Option<f64> {
-    uptime.split_ascii_whitespace().nth(1)?.parse().ok()
-}
-
 impl Snapshot {
     /// Returns the usage between this snapshot and a later one.
     pub(super) fn usage_until(&self, later: &Self) -> CpuUsage {
@@ -163,12 +160,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parses_schedstat_and_uptime() {
+    fn parses_schedstat() {
         let spent = SchedTime::read("144748 1797668 2\n");
         assert_eq!(spent, Some(SchedTime { running: 144_748, waiting: 1_797_668 }));
         assert_eq!(SchedTime::read("144748"), None);
-        assert_eq!(idle_s("783.25 1201.50\n"), Some(1201.5));
-        assert_eq!(idle_s(""), None);
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Bulk multicast against `MPI_Bcast`, over loopback or between emulated nodes.
 
-mod cleanup;
 mod copies;
 mod member;
 mod mpi;
@@ -16,7 +15,6 @@ use onepipe_transport_bulk::Carrier;
 use crate::children::{Children, WORKER};
 use crate::{Better, Detail, Harness, Progress, Report};
 
-pub use cleanup::cleanup_bulk;
 pub use member::BulkMemory;
 use member::{Job, Measured};
 use mpi::{Mpi, Rival};

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use onepipe_transport_bulk::Carrier;
 
-use super::cleanup::{self, Resource};
 use super::nodes::{AGENT, Nodes};
+use crate::cleanup::{self, Resource};
 
 const PROGRAM: &str = include_str!("broadcast.c");
 /// The packages, each with a file whose presence shows that it is installed.

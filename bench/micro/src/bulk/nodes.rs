@@ -2,11 +2,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 
-use super::cleanup::{self, Resource};
+use crate::cleanup::{self, Resource, run};
 
 /// Script with which MPI starts a command on another node: `agent HOST COMMAND…`.
 pub(super) const AGENT: &str = "agent";
@@ -157,14 +156,4 @@ impl Drop for Nodes {
 
 fn ip(arguments: &[&str]) -> Result<()> {
     run("ip", arguments)
-}
-
-fn run(program: &str, arguments: &[&str]) -> Result<()> {
-    let what = || format!("{program} {}", arguments.join(" "));
-    let _guard = cleanup::lock();
-    let output =
-        Command::new(program).args(arguments).stdin(Stdio::null()).output().with_context(what)?;
-    let message = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{}: {}", what(), message.trim());
-    Ok(())
 }

@@ -11,6 +11,15 @@ pub(crate) enum Fabric {
     Udp { switch: String, frame_len: usize },
 }
 
+/// Where a process runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Location {
+    /// The network namespace; `None`: that of the benchmark.
+    pub namespace: Option<String>,
+    /// The devices whose frames a switch handles in the kernel.
+    pub xdp: Vec<String>,
+}
+
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Role {
@@ -76,6 +85,7 @@ pub(crate) enum Api {
 pub(crate) struct Job {
     pub role: Role,
     pub fabric: Fabric,
+    pub location: Location,
     /// Sends through the public library, with this maximum of scatterings in flight; `None`: drives
     /// an endpoint itself, as fast as possible.
     pub window: Option<(u32, Api)>,

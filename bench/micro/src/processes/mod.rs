@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use crate::children::{Children, WORKER, die_with_parent};
 
 pub use job::RivalMethod;
-pub(crate) use job::{Api, Fabric, Job, Outcome, Role};
+pub(crate) use job::{Api, Fabric, Job, Location, Outcome, Role};
 pub(crate) use yardstick::{datagram_one_way_ns, datagram_rate, ring_one_way_ns, ring_rate};
 
 /// Runs a process for each job and returns their outcomes in the same order.
@@ -24,8 +24,16 @@ pub(crate) fn run(jobs: &[Job]) -> Result<Vec<Outcome>> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut children = Children::default();
     for job in jobs {
+        let mut command = match &job.location.namespace {
+            None => Command::new(&program),
+            Some(name) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", name]).arg(&program);
+                command
+            }
+        };
         let job = serde_json::to_string(&(job, std::process::id()))?;
-        children.start(Command::new(&program).arg(WORKER).arg(job))?;
+        children.start(command.arg(WORKER).arg(job))?;
     }
     let is_member = |job: &&Job| job.method.is_none() && job.role != Role::Switch;
     children.outcomes(jobs.iter().take_while(is_member).count())
@@ -52,7 +60,7 @@ pub(crate) fn work(job: &str) -> Result<()> {
     }
     match (&job.fabric, job.window) {
         (Fabric::Udp { switch, frame_len }, _) if job.role == Role::Switch => {
-            report(&worker::run_switch(switch, *frame_len, job.idle())?)
+            report(&worker::run_switch(switch, *frame_len, &job)?)
         }
         (_, Some((window, api))) => window::work(&job, window, api),
         (_, None) => worker::work(&job),

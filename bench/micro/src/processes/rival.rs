@@ -286,6 +286,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::processes::Location;
     use crate::processes::{free_address, rival_outcome};
 
     /// Runs three members that send to each other for a moment, with the processes that the method
@@ -294,6 +295,7 @@ mod tests {
         let job = |process, role| Job {
             role,
             fabric: fabric.clone(),
+            location: Location::default(),
             window: None,
             method: Some(method),
             is_reliable: false,

@@ -9,7 +9,7 @@ use onepipe_base::{Incarnation, ProcessId, ScatteringId};
 use onepipe_daemon_switch::SoftwareSwitch;
 use onepipe_endpoint::{Config, Delivery, Endpoint, Event, Links, Message, Outcome as SendOutcome};
 use onepipe_transport_clock::SystemClock;
-use onepipe_transport_driver::{Config as DriverConfig, Driver, Idle, Transport};
+use onepipe_transport_driver::{Config as DriverConfig, Driver, Transport};
 use onepipe_transport_shm::Shm;
 use onepipe_transport_udp::{JoinerConfig, UdpLink};
 use onepipe_wire::Service;
@@ -20,6 +20,9 @@ use crate::children::release_flag;
 
 /// Bytes kept in the send buffer: enough for full frames, few enough for the cache.
 const BACKLOG_BYTES: usize = 96 << 10;
+
+/// Ports of a switch in the kernel, the most that it has.
+const KERNEL_PORTS_MAX: u16 = 64;
 
 /// Runs a process of our own protocol.
 pub(crate) fn work(job: &Job) -> Result<()> {
@@ -61,12 +64,16 @@ pub(crate) fn work(job: &Job) -> Result<()> {
 }
 
 /// Runs the switch until idle for a second.
-pub(super) fn run_switch(bind: &str, frame_len: usize, idle: Idle) -> Result<Outcome> {
-    let config = onepipe_daemon_switch::Config {
+pub(super) fn run_switch(bind: &str, frame_len: usize, job: &Job) -> Result<Outcome> {
+    let mut config = onepipe_daemon_switch::Config {
         frame_len_max: frame_len,
-        idle,
+        idle: job.idle(),
+        xdp: job.location.xdp.clone(),
         ..onepipe_daemon_switch::Config::new(bind.parse()?)
     };
+    if !config.xdp.is_empty() {
+        config.ports_max = KERNEL_PORTS_MAX;
+    }
     let mut switch = SoftwareSwitch::new(&config)?;
     let (mut last_frame_at, mut frames) = (Instant::now(), 0u64);
     while last_frame_at.elapsed() < Duration::from_secs(if frames == 0 { 20 } else { 1 }) {

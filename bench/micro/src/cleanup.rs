@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 /// Time for a process to end its own children after SIGTERM.
@@ -12,7 +13,7 @@ const TERMINATE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A resource that would outlive this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Resource {
+pub(crate) enum Resource {
     /// A directory with its contents.
     Folder(PathBuf),
     /// A network namespace with its processes.
@@ -26,23 +27,23 @@ static RESOURCES: Mutex<Vec<Resource>> = Mutex::new(Vec::new());
 
 /// Locks the registry. While the guard is held, no cleanup starts; once the last cleanup holds it,
 /// no resource can be registered any more.
-pub(super) fn lock() -> MutexGuard<'static, Vec<Resource>> {
+pub(crate) fn lock() -> MutexGuard<'static, Vec<Resource>> {
     RESOURCES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Registers a resource; call it before creating the resource.
-pub(super) fn register(resource: Resource) {
+pub(crate) fn register(resource: Resource) {
     lock().push(resource);
 }
 
 /// Unregisters a resource that is gone.
-pub(super) fn unregister(resource: &Resource) {
+pub(crate) fn unregister(resource: &Resource) {
     lock().retain(|known| known != resource);
 }
 
-/// Ends the processes that `bench bulk` has started and removes its resources; for a process that
-/// is about to exit, as no resource can be registered afterwards.
-pub fn cleanup_bulk() {
+/// Ends the registered processes and removes all resources; for a process that is about to exit, as
+/// no resource can be registered afterwards.
+pub(crate) fn cleanup_resources() {
     let mut all = lock();
     // Processes first, in reverse order of creation: they use the other resources.
     for resource in all.drain(..).rev() {
@@ -53,7 +54,7 @@ pub fn cleanup_bulk() {
 }
 
 /// Releases a resource; one that is gone already is not an error.
-pub(super) fn release(resource: &Resource) {
+pub(crate) fn release(resource: &Resource) {
     match resource {
         Resource::Folder(path) => _ = std::fs::remove_dir_all(path),
         Resource::Namespace(name) => {
@@ -74,6 +75,17 @@ pub(super) fn release(resource: &Resource) {
             signal(*pid, Signal::KILL);
         }
     }
+}
+
+/// Runs a command, unless a cleanup has begun.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<()> {
+    let what = || format!("{program} {}", arguments.join(" "));
+    let _guard = lock();
+    let output =
+        Command::new(program).args(arguments).stdin(Stdio::null()).output().with_context(what)?;
+    let message = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {}", what(), message.trim());
+    Ok(())
 }
 
 fn signal(pid: u32, signal: Signal) {
