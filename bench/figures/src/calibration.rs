@@ -58,23 +58,23 @@ impl Calibration {
         detour_ns: 1_340,
     };
 
-    /// Returns the network for background flows. Frames are marked from a queue of 65 packets on,
-    /// as the DCTCP paper (SIGCOMM 2010) does at 10 Gbit/s; a seventh of a round trip, which that
-    /// paper recommends, would be less here. With `queue_bytes` queues overflow; otherwise nothing
-    /// is lost, as in all other figures.
+    /// Returns the network for background flows. Frames are marked from a queue of `mark_packets`
+    /// packets of 1,500 bytes on. With `queue_bytes` queues overflow; otherwise nothing is lost, as
+    /// in all other figures.
     pub(crate) fn shared_network(
         &self,
         switch_link_bits_per_s: u64,
         queue_bytes: Option<u32>,
+        mark_packets: u32,
     ) -> Config {
         let Config { host_link, switch_link, .. } = self.network();
         let queue_bytes_max = queue_bytes.map_or(host_link.queue_bytes_max, u64::from);
+        let ecn_threshold_bytes = u64::from(mark_packets) * 1_500;
         let rate_bits_per_s = switch_link_bits_per_s;
-        Config {
-            host_link: LinkConfig { queue_bytes_max, ..host_link },
-            switch_link: LinkConfig { queue_bytes_max, rate_bits_per_s, ..switch_link },
-            ..self.network()
-        }
+        let host_link = LinkConfig { queue_bytes_max, ecn_threshold_bytes, ..host_link };
+        let switch_link = LinkConfig { queue_bytes_max, ecn_threshold_bytes, ..switch_link };
+        let switch_link = LinkConfig { rate_bits_per_s, ..switch_link };
+        Config { host_link, switch_link, ..self.network() }
     }
 
     /// Returns the network: 100 Gbit/s everywhere.

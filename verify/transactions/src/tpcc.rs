@@ -47,6 +47,9 @@ pub struct TpccRun {
     /// Shortest time from one transaction of a terminal to its next, in ns. 0: the next one is
     /// submitted when one has ended.
     pub period_ns: u64,
+    /// Time of a client from the end of a transaction to the submission of that terminal's next
+    /// one, in ns.
+    pub client_ns: u64,
     /// Longest time before the second attempt of a rival at a transaction with a conflict, in ns:
     /// see [`onepipe_baselines::ClientOptions`].
     pub backoff_ns: u64,
@@ -99,6 +102,7 @@ impl TpccRun {
             scale,
             terminals: 8,
             period_ns: 0,
+            client_ns: 0,
             backoff_ns: RivalOptions::default().backoff_ns,
             costs: Costs::PAPER,
             loss_ppb: 0,
@@ -227,7 +231,9 @@ pub(crate) struct TpccLoad {
     open: BTreeMap<Terminal, Transaction>,
     terminals: u32,
     period_ns: u64,
-    /// When the next transaction of each terminal is due, if the rate is limited.
+    client_ns: u64,
+    /// When the next transaction of each terminal is due, if the rate is limited or clients take
+    /// time.
     due_ns: BTreeMap<Terminal, u64>,
     rates: Rates,
     is_over: bool,
@@ -251,6 +257,7 @@ impl TpccLoad {
             open: BTreeMap::new(),
             terminals: run.terminals,
             period_ns: run.period_ns,
+            client_ns: run.client_ns,
             due_ns: BTreeMap::new(),
             rates: Rates::default(),
             is_over: false,
@@ -271,13 +278,14 @@ impl TpccLoad {
 
     /// Returns how long a terminal waits until its next transaction is due, in ns.
     fn wait_ns(&mut self, at_ns: u64, terminal: Terminal) -> Option<u64> {
-        if self.period_ns == 0 {
+        let (terminals, period_ns) = (u64::from(self.terminals), self.period_ns);
+        let apart_ns = period_ns.max(self.client_ns);
+        if apart_ns == 0 {
             return None;
         }
-        let (terminals, period_ns) = (u64::from(self.terminals), self.period_ns);
         // The terminals of a client, and the clients, begin at different times of a period.
         let spread = u64::from(terminal.index) + u64::from(terminal.process.0) * terminals;
-        let offset_ns = spread * 0x9e37_79b9 % period_ns;
+        let offset_ns = spread * 0x9e37_79b9 % apart_ns;
         let due_ns = self.due_ns.entry(terminal).or_insert(at_ns + offset_ns);
         if at_ns < *due_ns {
             return Some(*due_ns - at_ns);
@@ -316,6 +324,9 @@ impl Load<Warehouse> for TpccLoad {
 
     fn done(&mut self, done: Done) {
         let Some(transaction) = self.open.remove(&done.terminal) else { return };
+        if let Some(due_ns) = self.due_ns.get_mut(&done.terminal) {
+            *due_ns = (done.at_ns + self.client_ns).max(*due_ns);
+        }
         let latency_ns = done.at_ns - done.started_ns;
         let kind = match transaction {
             Transaction::NewOrder(_) => "new order",

@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use onepipe_base::{HostId, Incarnation, Port, ProcessId, SwitchId};
 use onepipe_endpoint::{Endpoint, Event, Message};
 use onepipe_node::Host;
-use onepipe_rivals::{Rival, To};
+use onepipe_rivals::{Method, Rival, To};
 use onepipe_sim_engine::{Instant, NANOSECOND, Random};
 use onepipe_sim_network::{Application, LinkId, NodeContext, NodeId};
 use onepipe_sim_traffic::{CpuTimes, FlowSpec, Forwarder, RateLimited, SharedNic};
@@ -223,6 +223,10 @@ impl TestbedApp {
     fn rival(&self, process: u32, cpu: CpuTimes) -> RateLimited<Rival> {
         let Setup { system, processes, calibration, .. } = &self.setup;
         let method = system.method(*processes, calibration).expect("it is a rival");
+        let method = match (method, self.setup.clock_interval_ns) {
+            (Method::Lamport { .. }, Some(interval_ns)) => Method::Lamport { interval_ns },
+            (method, _) => method,
+        };
         let is_switch = *system == System::SwitchSequencer && process == *processes;
         let has_single_entries = is_switch || self.setup.has_clock_frames;
         let config = onepipe_rivals::Config {

@@ -32,6 +32,12 @@ const fn window_bytes() -> u32 {
     1 << 16
 }
 
+/// Returns the default of [`Background::mark_packets`]: that of the DCTCP paper (SIGCOMM 2010) at
+/// 10 Gbit/s. A seventh of a round trip, which that paper recommends, would be less here.
+const fn mark_packets() -> u32 {
+    65
+}
+
 /// The machine of the background flows, which shares a host with its processes.
 #[expect(clippy::large_enum_variant, reason = "short-lived: destructured at once")]
 pub(super) enum BackgroundTraffic {
@@ -57,6 +63,9 @@ pub struct Background {
     /// frames hold them back (1Pipe section 7.1), so nothing is lost.
     #[serde(default)]
     pub queue_bytes: Option<u32>,
+    /// Number of packets of 1,500 bytes from which on a queue marks frames (ECN).
+    #[serde(default = "mark_packets")]
+    pub mark_packets: u32,
     /// Receive window of a flow, in bytes.
     #[serde(default = "window_bytes")]
     pub window_bytes: u32,
@@ -75,6 +84,7 @@ impl Background {
             is_scheduled: false,
             oversubscription: 1,
             queue_bytes: None,
+            mark_packets: mark_packets(),
             window_bytes: window_bytes(),
             has_classes: false,
         }

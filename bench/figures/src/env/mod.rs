@@ -161,6 +161,10 @@ pub struct Setup {
     /// much as a message; otherwise they share the frames of messages.
     #[serde(default)]
     pub has_clock_frames: bool,
+    /// Time between two clocks of a process of Lamport's method, in ns. `None`: twice the time that
+    /// sending one to each other process takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_interval_ns: Option<u64>,
     /// The threads of a process.
     #[serde(default)]
     pub threads: Threads,
@@ -208,6 +212,7 @@ impl Setup {
             buffered_messages: buffered_messages(),
             rival_backlog: None,
             has_clock_frames: false,
+            clock_interval_ns: None,
             threads: Threads::Two,
             ack_bundle_ns: ack_bundle_ns(),
             warm_up_us: 300,
@@ -277,7 +282,8 @@ impl Setup {
     pub fn run_beside(&self, background: Background) -> Result<BTreeMap<String, f64>> {
         let (links, bits_per_s) = background.bundle();
         let shape = Shape::testbed_in_bundles_of(links)?;
-        let network = self.calibration.shared_network(bits_per_s, background.queue_bytes);
+        let Background { queue_bytes, mark_packets, .. } = background;
+        let network = self.calibration.shared_network(bits_per_s, queue_bytes, mark_packets);
         let (classes, class) = background.classes();
         let network = Config {
             host_link: LinkConfig { classes, ..network.host_link },

@@ -199,6 +199,9 @@ pub struct Tpcc {
     pub in_flight: u32,
     /// Shortest time from one of these transactions to its successor, in ns. 0: none.
     pub period_ns: u64,
+    /// Time of a client from the end of a transaction to the submission of the next one, in ns.
+    #[serde(default)]
+    pub client_ns: u64,
     /// Loss rate at receivers, in parts per billion.
     pub loss_ppb: u32,
     /// Minimum probe timeout of the endpoints, in ns.
@@ -219,6 +222,7 @@ impl Tpcc {
             clients,
             in_flight: 1,
             period_ns: 0,
+            client_ns: 0,
             loss_ppb: 0,
             probe_timeout_ns: 200_000,
             reply_timeout_min_ns: ClientOptions::default().timeout_min_ns,
@@ -256,6 +260,7 @@ impl Tpcc {
             protocol: self.protocol,
             terminals: self.in_flight,
             period_ns: self.period_ns,
+            client_ns: self.client_ns,
             backoff_ns,
             loss_ppb: self.loss_ppb,
             probe_timeout_ns: self.probe_timeout_ns,

@@ -94,8 +94,8 @@ pub fn recovery() -> Experiment {
         reference: Reference::new("hosts\n"),
         claims: vec![
             Claim {
-                text: "notified one by one, recovery grows by 3 us per host: the lower end of \
-                       \"3 ~ 15 us\", which is what a contact costs here",
+                text: "notified one by one, recovery grows by 2.4 us per host, which is what a contact \
+                       costs here (by figure 10)",
                 verify: |measured| {
                     let at = |x| measured.at("told one by one", x);
                     let each = (at(1_024.0)? - at(128.0)?) / (1_024.0 - 128.0);

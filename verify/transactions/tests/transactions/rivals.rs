@@ -30,6 +30,18 @@ fn without_concurrency_control_more_transactions_end() {
 }
 
 #[test]
+fn clients_take_time_between_transactions() {
+    // Time from one transaction of a client to its next, in us.
+    let period_us = |client_ns| {
+        let protocol = Protocol::NonTx;
+        let run = TpccRun { protocol, client_ns, terminals: 1, ..TpccRun::new(8, 100) };
+        8e6 / run.run().expect("the processes fit").per_s
+    };
+    let (at_once, later) = (period_us(0), period_us(30_000));
+    assert!((later - at_once - 30.0).abs() < 2.0, "{at_once} and {later} us");
+}
+
+#[test]
 fn hot_keys_make_transactions_abort_unless_nothing_is_locked() {
     let run = |protocol| {
         let keys = KeyMix::Uniform(8);
