@@ -18,6 +18,8 @@ pub(crate) enum Resource {
     Folder(PathBuf),
     /// A network namespace with its processes.
     Namespace(String),
+    /// A network device; there may be none.
+    Device(String),
     /// A process that ends its children on SIGTERM.
     Process(u32),
 }
@@ -65,6 +67,10 @@ pub(crate) fn release(resource: &Resource) {
             }
             let mut delete = Command::new("ip");
             let _ = delete.args(["netns", "delete", name]).stderr(Stdio::null()).status();
+        }
+        Resource::Device(name) => {
+            let mut delete = Command::new("ip");
+            let _ = delete.args(["link", "delete", name]).stderr(Stdio::null()).status();
         }
         Resource::Process(pid) => {
             signal(*pid, Signal::TERM);

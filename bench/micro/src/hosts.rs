@@ -46,7 +46,9 @@ impl Hosts {
     }
 
     fn resources(&self) -> impl Iterator<Item = Resource> {
-        (0..self.count).map(|host| Resource::Namespace(self.namespace(host)))
+        let namespaces = (0..self.count).map(|host| Resource::Namespace(self.namespace(host)));
+        // The device by which a switch sends through its program: one that is killed leaves it.
+        [Resource::Device(format!("op{PORT}"))].into_iter().chain(namespaces)
     }
 
     /// Returns the name of a host's namespace.
