@@ -114,7 +114,9 @@ const DEFAULTS: &str = "best effort, our default timeouts, lost on every link";
 const THROUGHPUT: &str = "";
 const FEW_OPEN: &str = "\
      a lost message waits for a timeout, and a process with 64 messages that are not acknowledged \
-     submits none (a parameter of these runs): see the curve with 1,024";
+     submits none (a parameter of these runs). With 1,024 it does 0.58 M/s in place of 0.33 (curve), \
+     so something else limits it as well: timeouts that double and windows that losses halve are \
+     untested";
 
 /// Compares the share of the reliable rate of 128 processes that remains with a loss with the
 /// paper's: 6.4 M/s with little loss, 6.3 with 1e-2, 5.7 with 1e-1.
@@ -359,17 +361,6 @@ pub fn loss() -> Experiment {
                 text: "at 1e-1 reliable keeps 89 % of its rate (within 25 %)",
                 verify: |measured| remains(measured, 1e-1, 0.89),
                 remark: FEW_OPEN,
-            },
-            Claim {
-                text: "(reason) at 1e-1 the number of messages that may be open limits reliable: with 1,024 \
-                       in place of 64 it does at least four times as much",
-                verify: |measured| {
-                    let rate = |curve| measured.other(curve, 1e-1, "throughput_mps");
-                    let (few, many) = (rate(RELIABLE_AT_FULL_LOAD)?, rate(MANY_OPEN)?);
-                    let ours = format!("{many:.2} M/s a process with 1,024, {few:.2} with 64");
-                    Some(Verdict::new(many >= 4.0 * few, ours, "not given".into()))
-                },
-                remark: "",
             },
             Claim {
                 text: "best effort: up to 1e-6 loss does not raise the latency, from 1e-4 on by at \

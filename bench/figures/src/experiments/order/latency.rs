@@ -33,6 +33,10 @@ const BUSY: &str = "\
      links still wait for beacons at half load: with exact clocks a message takes 1.2 us over the \
      longest path, and 3.7 us with a beacon in 12 us instead of 3; of the 1.2 us, gaps between \
      frames are 0.3, which four times the load takes away (curves)";
+const INTERVAL: &str = "\
+     clocks are exchanged at intervals as long as the paper's latencies, as it gives none. With few \
+     processes a message waits for less, because the messages of others bear clocks, too; with 512 \
+     sending the clock to all takes 102 of 190 us";
 const BACKLOG: &str = "\
      a saturated rival's latency is its backlog over its rate, and the paper gives no backlog: for \
      the token see the curve with 5 messages of each process";
@@ -146,12 +150,9 @@ pub fn latency() -> Experiment {
                 Curve::predicted("unordered, half load", None, "", |x| {
                     half_rate(System::Unordered, x)
                 }),
-                Curve {
-                    role: Role::Calibration,
-                    ..Curve::predicted(IN_OWN_FRAMES, Some("Lamport"), "", |x| {
-                        clocks_in_own_frames(half_rate(System::Lamport, x))
-                    })
-                },
+                Curve::predicted(IN_OWN_FRAMES, Some("Lamport"), INTERVAL, |x| {
+                    clocks_in_own_frames(half_rate(System::Lamport, x))
+                }),
                 calibrated("host sequencer", "HostSeq", HOST_LATENCY, |x| {
                     host_sequencer(half_rate(System::HostSequencer, x))
                 }),
@@ -199,12 +200,12 @@ pub fn latency() -> Experiment {
             },
             Claim {
                 text: "Lamport clocks take 200 us with 512 processes even if half of the throughput is \
-                       used for them: here the interval between clocks is the paper's latency",
+                       used for them (clocks at this interval, within 25 %)",
                 verify: |measured| {
                     let us = measured.at(IN_OWN_FRAMES, 512.0)?;
-                    Some(Verdict::calibration(format!("{us:.0} us"), "200 us".into()))
+                    Some(Verdict::new(is_near(us, 200.0), format!("{us:.0} us"), "200 us".into()))
                 },
-                remark: "",
+                remark: INTERVAL,
             },
             Claim {
                 text: "a message waits for the clock skew alone when links are busy, and for half an \
