@@ -160,29 +160,15 @@ fn rival(
         let name = method.name();
         let case =
             format!("rival={name} transport={transport} processes={processes} bytes={bytes}");
-        let (mut cpu, mut our_cpu) = (Vec::new(), Vec::new());
-        harness.measure(
+        let measure = |side| {
+            let measured = rates(options, bytes, side)?;
+            Ok((measured.rate, measured.cpu_ns))
+        };
+        measure_with_cpu(
+            &mut harness,
             &case,
-            "msg/s",
-            Better::Higher,
-            || {
-                let measured = rates(options, bytes, Side::Rival(method))?;
-                cpu.push(measured.cpu_ns);
-                Ok(measured.rate)
-            },
-            || {
-                let measured = rates(options, bytes, Side::BestEffort)?;
-                our_cpu.push(measured.cpu_ns);
-                Ok(measured.rate)
-            },
-        )?;
-        let (mut cpu, mut our_cpu) = (cpu.into_iter(), our_cpu.into_iter());
-        harness.measure(
-            &format!("{case} cpu"),
-            "ns",
-            Better::Lower,
-            || cpu.next().context("measured above"),
-            || our_cpu.next().context("measured above"),
+            || measure(Side::Rival(method)),
+            || measure(Side::BestEffort),
         )?;
     }
     Ok(harness.finish())
@@ -205,7 +191,6 @@ fn in_kernel(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Resu
     for &bytes in &options.bytes {
         let service = if options.is_reliable { "service=reliable " } else { "" };
         let case = format!("{service}switch=kernel hosts={} bytes={bytes}", options.processes);
-        let (mut cpu, mut software_cpu) = (Vec::new(), Vec::new());
         let measure = |side| {
             let before = MachineCpu::now()?;
             let outcomes = run_on(options, bytes, side, Some(&hosts))?;
@@ -213,33 +198,46 @@ fn in_kernel(options: &OrderOptions, progress: impl FnMut(Progress<'_>)) -> Resu
             let measured = Measured::of(options, side, &outcomes)?;
             let receivers = &outcomes[..options.processes as usize];
             let messages: u64 = receivers.iter().map(|outcome| outcome.delivered).sum();
-            Ok::<_, anyhow::Error>((measured.rate, busy.as_nanos() as f64 / messages as f64))
+            Ok((measured.rate, busy.as_nanos() as f64 / messages as f64))
         };
-        harness.measure(
-            &case,
-            "msg/s",
-            Better::Higher,
-            || {
-                let (rate, cpu_ns) = measure(Side::InKernel)?;
-                cpu.push(cpu_ns);
-                Ok(rate)
-            },
-            || {
-                let (rate, cpu_ns) = measure(Side::Ours)?;
-                software_cpu.push(cpu_ns);
-                Ok(rate)
-            },
-        )?;
-        let (mut cpu, mut software_cpu) = (cpu.into_iter(), software_cpu.into_iter());
-        harness.measure(
-            &format!("{case} cpu"),
-            "ns",
-            Better::Lower,
-            || cpu.next().context("measured above"),
-            || software_cpu.next().context("measured above"),
-        )?;
+        measure_with_cpu(&mut harness, &case, || measure(Side::InKernel), || measure(Side::Ours))?;
     }
     Ok(harness.finish())
+}
+
+/// Measures a case twice from the same runs: by messages per second, and by the CPU time of a
+/// message in ns. Both sides return these two.
+fn measure_with_cpu(
+    harness: &mut Harness<'_>,
+    case: &str,
+    mut ours: impl FnMut() -> Result<(f64, f64)>,
+    mut yardstick: impl FnMut() -> Result<(f64, f64)>,
+) -> Result<()> {
+    let (mut cpu, mut yardstick_cpu) = (Vec::new(), Vec::new());
+    harness.measure(
+        case,
+        "msg/s",
+        Better::Higher,
+        || {
+            let (rate, cpu_ns) = ours()?;
+            cpu.push(cpu_ns);
+            Ok(rate)
+        },
+        || {
+            let (rate, cpu_ns) = yardstick()?;
+            yardstick_cpu.push(cpu_ns);
+            Ok(rate)
+        },
+    )?;
+    let (mut cpu, mut yardstick_cpu) = (cpu.into_iter(), yardstick_cpu.into_iter());
+    harness.measure(
+        &format!("{case} cpu"),
+        "ns",
+        Better::Lower,
+        || cpu.next().context("measured above"),
+        || yardstick_cpu.next().context("measured above"),
+    )?;
+    Ok(())
 }
 
 /// Result of one run.

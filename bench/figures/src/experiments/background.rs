@@ -196,7 +196,7 @@ pub fn flows() -> Experiment {
             Claim {
                 text: "they add 50 us to reliable (within 25 %)",
                 verify: |measured| adds(measured, "reliable", (10.0, 0.0), 75.32 - 26.71),
-                remark: FEW_FLOWS,
+                remark: "",
             },
             Claim {
                 text: "what ten flows add follows from the threshold of marks: half of it, all, and \
