@@ -4,9 +4,10 @@ use onepipe_base::{Mono, ProcessId, ProcessInstance, Psn};
 use onepipe_wire::{Ack, AckView, Opcode, PiggybackedAck, Service};
 
 use super::Sender;
+use super::ack_summary::AckSummary;
 use super::congestion::PacketCounters;
 use super::connection::{Connection, State};
-use super::flight::{AckSummary, SentMessage};
+use super::flight::SentMessage;
 use super::retransmit::RETRANSMIT_BURST;
 use super::retransmit_buffer::UnackedMessage;
 use crate::stats::Stats;
@@ -35,10 +36,10 @@ impl Sender {
         connection.failed += summary.rejected_in_window;
         let has_window = connection.on_window(&view.ack);
         let has_reservation = connection.on_reservation(&view.ack);
-        if let Some(sent) = summary.newest_sent {
-            self.last_rto_ns = connection.on_round_trip(config, now, sent, view.ack.delay);
+        if let Some(ns) = connection.on_round_trips(config, now, &summary, view.ack.delay) {
+            self.last_rto_ns = ns;
         }
-        connection.attempts = 0;
+        connection.end_timeouts(&summary);
         let counters = PacketCounters { received: view.ack.received, marked: view.ack.marked };
         let (base, next) = (connection.flight.base(), connection.flight.next_psn());
         let charge = summary.received_charge;

@@ -4,8 +4,9 @@ use onepipe_base::ProcessId;
 use onepipe_wire::Service;
 
 use super::Sender;
-use super::connection::{BACKOFF_MAX, Connection, Reservation, State};
+use super::connection::{Connection, Reservation, State};
 use super::retransmit::RETRANSMIT_BURST;
+use super::retransmit_timeout::BACKOFF_MAX;
 use crate::{Config, MESSAGE_CHARGE_BYTES};
 
 const _: () = assert!(RETRANSMIT_BURST.is_power_of_two(), "a timeout takes quarters of it");
@@ -45,6 +46,8 @@ impl Connection {
             }
             Reservation::None | Reservation::InUse | Reservation::Refused => {}
         }
+        assert!(u16::from(self.backoff) <= BACKOFF_MAX, "doublings have a limit");
+        assert!(self.backoff == 0 || self.reliable.is_some(), "best effort retransmits nothing");
         self.check_reliable();
         self.congestion.check_invariants(config);
     }

@@ -13,10 +13,6 @@ use super::flight::{Flight, SentMessage};
 use super::retransmit_timeout::RetransmitTimeout;
 use crate::{Config, FailureReason};
 
-/// Maximum number of doublings of the retransmission timeout: a peer that was slow, not dead, is
-/// found again within eight times the usual timeout.
-pub(super) const BACKOFF_MAX: u32 = 3;
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum State {
     /// Never used, or closed after a failure.
@@ -128,12 +124,15 @@ pub(crate) struct Connection {
     pub is_signal_queued: bool,
     /// State of the reliable service; boxed, because best effort has many connections.
     pub reliable: Option<Box<Reliable>>,
-    /// Consecutive timeouts without an acknowledgement.
+    /// Consecutive timeouts without an acknowledgement of any kind.
     pub attempts: u16,
+    /// Doublings of the retransmission timeout that remain of timeouts before the last
+    /// acknowledgement (Karn's algorithm). Reliable service only.
+    pub backoff: u8,
     pub deadline: Option<Mono>,
     /// When the last probe or Connect was scheduled.
     pub last_request: Option<Mono>,
-    timeout: RetransmitTimeout,
+    pub(super) timeout: RetransmitTimeout,
 }
 
 const _: () = assert!(size_of::<Connection>() == 7 * 64);
@@ -170,6 +169,7 @@ impl Connection {
             is_signal_queued: false,
             reliable: (service == Service::Reliable).then(Box::default),
             attempts: 0,
+            backoff: 0,
             deadline: None,
             last_request: None,
             timeout: RetransmitTimeout::default(),
@@ -261,7 +261,7 @@ impl Connection {
     /// previous incarnation, whose outcome is unknown.
     pub fn open(&mut self, peer_incarnation: Incarnation, fail: impl FnMut(SentMessage)) {
         self.state = State::Open;
-        self.attempts = 0;
+        self.reset_timeouts();
         if self.peer_incarnation != Some(peer_incarnation) {
             self.peer_incarnation = Some(peer_incarnation);
             self.flight.clear(fail);
@@ -458,43 +458,5 @@ impl Connection {
     /// Returns whether every packet charged to the reservation is resolved.
     pub fn is_reservation_drained(&self) -> bool {
         self.reservation == Reservation::InUse && self.flight.is_empty() && self.in_burst == 0
-    }
-
-    /// Takes an RTT sample from a packet sent at `sent`, whose acknowledgement was delayed. Returns
-    /// the retransmission timeout in ns.
-    pub fn on_round_trip(
-        &mut self,
-        config: &Config,
-        now: Mono,
-        sent: Mono,
-        delay: AckDelay,
-    ) -> u64 {
-        let round_trip_ns = now.since_ns(sent).saturating_sub(delay.ns());
-        let permitted_ns = self.ack_delay_ns(config);
-        self.timeout.on_round_trip(config, permitted_ns, round_trip_ns, self.attempts > 0);
-        self.timeout.initial_ns(config, permitted_ns)
-    }
-
-    /// Sets the retransmission timeout to assume before the first sample: that of the other
-    /// connections, which use the same uplink (RFC 9040).
-    pub fn assume_rto(&mut self, rto_ns: u64) {
-        self.timeout.assume(rto_ns);
-    }
-
-    /// Returns how long an unreachable peer is left alone, in ns.
-    pub fn retry_interval_ns(&self, config: &Config) -> u64 {
-        self.rto_ns(config) << BACKOFF_MAX
-    }
-
-    /// Returns the retransmission timeout in ns, with exponential backoff.
-    pub fn rto_ns(&self, config: &Config) -> u64 {
-        let initial_ns = self.timeout.initial_ns(config, self.ack_delay_ns(config));
-        initial_ns << u32::from(self.attempts).min(BACKOFF_MAX)
-    }
-
-    /// Returns for how long acknowledgements may be delayed, in ns. Reliable packets are
-    /// acknowledged at once.
-    fn ack_delay_ns(&self, config: &Config) -> u64 {
-        if self.reliable.is_some() { 0 } else { config.ack_delay_ns }
     }
 }

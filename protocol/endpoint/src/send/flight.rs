@@ -8,6 +8,7 @@ use alloc::boxed::Box;
 use onepipe_base::{Mono, Psn, ScatteringId, Timestamp};
 use onepipe_wire::AckView;
 
+use super::ack_summary::AckSummary;
 use super::retransmit_buffer::{RetransmitBuffer, RetransmitRange, UnackedMessage, UnackedPacket};
 use onepipe_reliability::SeqDeque;
 
@@ -39,20 +40,6 @@ pub(crate) struct FragmentRange {
     pub offset: u32,
     pub len: u32,
     pub is_last: bool,
-}
-
-/// Effect of an acknowledgement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AckSummary {
-    /// Charge of packets newly acknowledged as received.
-    pub received_charge: u32,
-    /// Charge of packets newly reported as rejected, in total and within the window.
-    pub rejected_charge: u64,
-    pub rejected_in_window: u64,
-    /// Send time of the newest of the newly received packets.
-    pub newest_sent: Option<Mono>,
-    /// The highest packet reported as received.
-    pub highest_received: Option<Psn>,
 }
 
 /// The packets from the first unresolved one on.
@@ -178,7 +165,7 @@ impl Flight {
         let first = self.messages.next_seq() - u64::from(messages);
         self.push(now, first, messages, charge, is_reserved);
         if let Some(buffer) = &mut self.buffer {
-            buffer.packets.push(UnackedPacket { offset: None, piece: 0, was_retransmitted: false });
+            buffer.packets.push(UnackedPacket::new(None, 0));
         }
     }
 
@@ -195,11 +182,7 @@ impl Flight {
         self.push(now, first, 1, charge, is_reserved);
         self.open = (!is_last).then_some(first);
         if let Some(buffer) = &mut self.buffer {
-            buffer.packets.push(UnackedPacket {
-                offset: Some(offset),
-                piece: len,
-                was_retransmitted: false,
-            });
+            buffer.packets.push(UnackedPacket::new(Some(offset), len));
             let unacked = buffer.messages.get_mut(first);
             unacked.missing += u32::from(!is_last);
         }
@@ -304,15 +287,15 @@ impl Flight {
             summary.received_charge += packet.charge;
             let Packet { first, messages, charge, sent, .. } = *packet;
             self.charge -= u64::from(charge);
-            // Acknowledged only after the connection was given up: no RTT sample.
-            let mut was_probed = self.base.plus(distance as u32).is_before(self.given_up);
+            let mut repeated_for_ns = 0;
             if let Some(buffer) = &mut self.buffer {
                 let number = self.packets.first_seq() + distance as u64;
-                was_probed |= buffer.packets.get(number).was_retransmitted;
+                repeated_for_ns = buffer.packets.get(number).repeated_for_ns;
                 ack_messages(buffer, first, messages, on_acked);
             }
-            if !was_probed {
-                summary.newest_sent = summary.newest_sent.max(Some(sent));
+            // Acknowledged only after the connection was given up: no RTT sample.
+            if !self.base.plus(distance as u32).is_before(self.given_up) {
+                summary.note_times(sent, repeated_for_ns);
             }
         }
     }
@@ -373,14 +356,14 @@ impl Flight {
             let number = self.packets.first_seq() + psn.since(self.base) as u64;
             let packet = self.packets.get_mut(number);
             let unacked = buffer.packets.get_mut(number);
-            let is_gap = psn.is_before(range.gap) && !unacked.was_retransmitted;
+            let is_gap = psn.is_before(range.gap) && !unacked.was_retransmitted();
             let is_due = is_gap || packet.sent <= range.overdue;
             if packet.is_resolved || psn.is_before(self.given_up) || !is_due {
                 continue;
             }
             range.budget -= 1;
+            unacked.on_retransmit(packet.sent, now);
             packet.sent = now;
-            unacked.was_retransmitted = true;
             let (first, messages, is_reserved) =
                 (packet.first, packet.messages, packet.is_reserved);
             return Some(Retransmission { psn, first, messages, is_reserved, packet: *unacked });

@@ -31,7 +31,8 @@ impl Sender {
                 stats.peers_unreachable += 1;
                 let retry = now.after_ns(connection.retry_interval_ns(config));
                 connection.state = State::Unreachable(retry);
-                (connection.attempts, connection.wants_connect) = (0, false);
+                connection.reset_timeouts();
+                connection.wants_connect = false;
                 (connection.claimed, connection.has_waiting) = (0, false);
                 if let Some(reliable) = &mut connection.reliable {
                     reliable.is_given_up = true;
@@ -215,7 +216,8 @@ impl Connection {
         self.state = state;
         self.reservation = Reservation::None;
         (self.wants_connect, self.wants_probe) = (false, None);
-        (self.attempts, self.deadline) = (0, None);
+        self.reset_timeouts();
+        self.deadline = None;
         (self.claimed, self.has_waiting) = (0, false);
     }
 }

@@ -17,7 +17,7 @@ impl Sender {
         }
         let connection = self.peers.get_mut(peer_index);
         connection.state = State::Opening;
-        connection.attempts = 0;
+        connection.reset_timeouts();
         connection.last_request = Some(now);
         if let Some(reliable) = &mut connection.reliable {
             (reliable.opening_since, reliable.unanswered_ns) = (Some(now), 0);

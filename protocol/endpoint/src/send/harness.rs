@@ -188,11 +188,16 @@ impl SenderHarness {
         self.signals();
     }
 
+    /// Lets `ns` pass without a response, and handles the timeouts.
+    pub fn expire_after(&mut self, ns: u64) {
+        self.now = self.now.after_ns(ns);
+        self.sender.on_timeout(&self.config, self.now, true, &mut self.stats);
+    }
+
     /// Lets `ns` pass without a response. Returns the packets that are retransmitted: destination,
     /// opcode, PSN and length of the message.
     pub fn retransmit_after(&mut self, ns: u64) -> Vec<(u32, Opcode, u32, usize)> {
-        self.now = self.now.after_ns(ns);
-        self.sender.on_timeout(&self.config, self.now, true, &mut self.stats);
+        self.expire_after(ns);
         let mut slot = [0; 1 << 11];
         let (mut all, stats) = (Vec::new(), &mut self.stats);
         while let Some(written) = self.sender.write_retransmit(self.now, &mut slot, stats) {

@@ -3,6 +3,7 @@
 
 mod abandon;
 mod ack;
+mod ack_summary;
 pub(crate) mod buffer;
 mod burst;
 mod chain;
@@ -21,6 +22,7 @@ mod recall;
 mod retransmit;
 mod retransmit_buffer;
 mod retransmit_timeout;
+mod round_trips;
 mod shared;
 mod signal;
 mod submit;

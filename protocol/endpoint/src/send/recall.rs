@@ -5,6 +5,7 @@ use onepipe_base::{Incarnation, Mono, ProcessId, ProcessInstance, Timestamp};
 use onepipe_wire::Undeliverable;
 
 use super::Sender;
+use super::ack_summary::AckSummary;
 use super::commit::Target;
 use super::connection::State;
 use crate::{Config, FailureReason, Outcome, SendFailed};
@@ -193,7 +194,7 @@ impl Sender {
         if connection.peer_incarnation != Some(from.incarnation) {
             return false;
         }
-        connection.attempts = 0;
+        connection.end_timeouts(&AckSummary::default());
         connection.on_response();
         let Some(reliable) = &mut connection.reliable else { return false };
         for timestamp in timestamps {

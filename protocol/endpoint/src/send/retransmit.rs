@@ -60,7 +60,8 @@ impl Sender {
             debug_assert!(was_awaited, "the next incarnation has the time to join");
             connection.state =
                 State::Unreachable(now.after_ns(connection.retry_interval_ns(config)));
-            (connection.attempts, connection.wants_connect) = (0, false);
+            connection.reset_timeouts();
+            connection.wants_connect = false;
             (connection.claimed, connection.has_waiting) = (0, false);
             self.credit.reconsider();
             return;
@@ -77,10 +78,9 @@ impl Sender {
             self.unreachable.push(connection.to);
         }
         if connection.state == State::Open {
-            // `attempts` was raised above. Undo its backoff: packets sent within the last plain
-            // timeout may still be acknowledged.
-            let plain_rto_ns = connection.rto_ns(config) >> connection.attempts.min(3);
-            let overdue = Mono::from_ns(now.as_ns().saturating_sub(plain_rto_ns));
+            // Packets sent since may still be acknowledged in time.
+            let overdue_ns = connection.overdue_after_ns(config);
+            let overdue = Mono::from_ns(now.as_ns().saturating_sub(overdue_ns));
             let next = connection.flight.next_psn();
             match connection.flight.is_empty() {
                 true => connection.wants_probe = Some(next),
@@ -221,5 +221,57 @@ mod tests {
         let resumed = harness.retransmit_after(0);
         assert_eq!(resumed.iter().map(|sent| sent.2).collect::<Vec<_>>()[..3], [2, 3, 4]);
         assert_eq!(resumed.len(), RETRANSMIT_BURST as usize);
+    }
+
+    //= spec/failure.md#R2
+    /// The second timeout was counted from the first one, found the copy that had left since to be
+    /// recent, and retransmitted nothing.
+    #[test]
+    fn retransmission_that_leaves_late_restarts_the_timeout() {
+        let mut harness = SenderHarness::new(Service::Reliable, |config| {
+            config.probe_timeout_min_ns = 10_000;
+        });
+        harness.open(&[(1, 1 << 20)]);
+        harness.scatter(&[(1, 64)]);
+        harness.send_lens();
+        let timeout_ns = 4 * 10_000;
+        // Each copy leaves 2 us after the timeout that asked for it.
+        harness.expire_after(timeout_ns);
+        assert_eq!(harness.retransmit_after(2_000).len(), 1);
+        harness.expire_after(timeout_ns - 1_000);
+        assert_eq!(harness.retransmit_after(500).len(), 0, "the copy is younger than the timeout");
+        harness.expire_after(500);
+        assert_eq!(harness.retransmit_after(2_000).len(), 1);
+    }
+
+    //= spec/failure.md#R74
+    #[test]
+    fn receiver_that_becomes_slow_gets_few_duplicates() {
+        let mut harness = SenderHarness::new(Service::Reliable, |config| {
+            config.probe_timeout_min_ns = 1_000;
+        });
+        harness.open(&[(1, 1 << 20)]);
+        let mut last = 1;
+        // Returns the number of retransmissions of a packet that is acknowledged after
+        // `round_trip_ns`.
+        let mut round_trip = |round_trip_ns: u64| {
+            harness.scatter(&[(1, 64)]);
+            assert_eq!(harness.send_lens(), [(1, 64)]);
+            let steps = round_trip_ns / 1_000;
+            let repeated = (0..steps).map(|_| harness.retransmit_after(1_000).len());
+            let repeated = repeated.sum::<usize>();
+            last += 1;
+            harness.respond(1, Opcode::Ack, |ack| {
+                (ack.window_bytes, ack.cumulative) = (1 << 20, onepipe_base::Psn(last));
+                ack.consumed_bytes = u64::from(last) * 128;
+            });
+            repeated
+        };
+        let quick: usize = (0..50).map(|_| round_trip(10_000)).sum();
+        assert!(quick <= 5, "constant round trips leave no margin: {quick}");
+        // An inbox that has grown by 490 us: 50 round trips of the usual one.
+        let slow: Vec<usize> = (0..30).map(|_| round_trip(500_000)).collect();
+        assert!(slow.iter().sum::<usize>() <= 60, "{slow:?}");
+        assert_eq!(slow[20..].iter().sum::<usize>(), 0, "{slow:?}");
     }
 }

@@ -46,7 +46,26 @@ pub(crate) struct UnackedPacket {
     pub offset: Option<u32>,
     /// Length of its fragment in bytes.
     pub piece: u32,
-    pub was_retransmitted: bool,
+    /// Time from its first transmission to its last one, in ns; 0 if it was sent once.
+    pub repeated_for_ns: u32,
+}
+
+impl UnackedPacket {
+    /// Creates the record of a packet that was sent once: a fragment of `piece` bytes, or whole
+    /// messages.
+    pub fn new(offset: Option<u32>, piece: u32) -> Self {
+        Self { offset, piece, repeated_for_ns: 0 }
+    }
+
+    pub fn was_retransmitted(&self) -> bool {
+        self.repeated_for_ns > 0
+    }
+
+    /// Records that the packet, which was last sent at `sent`, is sent again at `now`.
+    pub fn on_retransmit(&mut self, sent: Mono, now: Mono) {
+        let since_ns = u32::try_from(now.since_ns(sent)).unwrap_or(u32::MAX);
+        self.repeated_for_ns = self.repeated_for_ns.saturating_add(since_ns.max(1));
+    }
 }
 
 /// Packets to retransmit: those before `until` that were sent at or before `overdue`, and those

@@ -63,7 +63,9 @@ impl Sender {
         }
         let rto_ns = connection.rto_ns(config);
         let oldest = connection.flight.oldest_sent();
-        if connection.attempts == 0
+        // A retransmission may have left well after the timeout that asked for it.
+        let is_restarted = self.service == Service::Reliable && connection.state == State::Open;
+        if (connection.attempts == 0 || is_restarted)
             && let Some(oldest) = oldest
             && oldest.after_ns(rto_ns) > now
         {
@@ -108,7 +110,7 @@ impl Sender {
             failures.push_back(send_failed(to, message, reason));
         });
         connection.reservation = Reservation::None;
-        connection.attempts = 0;
+        connection.reset_timeouts();
         (connection.wants_connect, connection.wants_probe) = (false, None);
         self.credit.reconsider();
     }
