@@ -24,7 +24,7 @@ use crate::setup::{Costs, Setup};
 /// Time before the load, in ns: all processes have joined by then.
 const JOIN_NS: u64 = 50_000;
 /// Longest time in which transactions end after the load, in ns.
-const END_NS_MAX: u64 = 50_000_000;
+const END_NS_MAX: u64 = 200_000_000;
 /// Time in which replicas catch up after the last transaction, in ns.
 const CATCH_UP_NS: u64 = 2_000_000;
 /// Hosts of the testbed.

@@ -211,6 +211,20 @@ pub struct Tpcc {
     pub reply_timeout_min_ns: u64,
     /// The threads of a process.
     pub threads: Threads,
+    /// Virtual time before the measurement, in us.
+    #[serde(default = "tpcc_warm_up_us")]
+    pub warm_up_us: u64,
+    /// Virtual time of the measurement, in us.
+    #[serde(default = "tpcc_measure_us")]
+    pub measure_us: u64,
+}
+
+const fn tpcc_warm_up_us() -> u64 {
+    2_000
+}
+
+const fn tpcc_measure_us() -> u64 {
+    1_000
 }
 
 impl Tpcc {
@@ -227,6 +241,8 @@ impl Tpcc {
             probe_timeout_ns: 200_000,
             reply_timeout_min_ns: ClientOptions::default().timeout_min_ns,
             threads: Threads::Two,
+            warm_up_us: tpcc_warm_up_us(),
+            measure_us: tpcc_measure_us(),
         }
     }
 
@@ -271,8 +287,8 @@ impl Tpcc {
                 ..ClientOptions::default()
             },
             costs: Costs { cpu: self.threads.cpu(), ..Costs::PAPER },
-            warm_up_us: 2_000,
-            measure_us: 1_000,
+            warm_up_us: self.warm_up_us,
+            measure_us: self.measure_us,
             ..TpccRun::new(self.clients, TPCC_DIVISOR)
         };
         let tpcc = run.run()?;
